@@ -1,6 +1,7 @@
 "A robust run: what it sees of each pair, when it moves, what a kill leaves behind, several processes, bad settings."
 
-import json, os, subprocess, sys
+import json, os, subprocess, sys, threading
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from xlnb.base.core import CheckpointError, ConfigError, read_records, torch_generator
-from xlnb.training.training import latest_checkpoint
+from xlnb.text.batches import MixedBatches
+from xlnb.training.training import accumulate_gradients, latest_checkpoint
 from xlnb.pretraining.experiments import run_identity, missing
 from xlnb.pretraining.pretraining import run_folder, train_phase
 from xlnb.results.dro_runs import (
@@ -66,18 +68,13 @@ def test_what_is_seen_of_pairs_adds_up_to_the_losses_of_the_step(data):
     model = new_model(given, data)
     batches = make_batches(given, data)
     batch = model.prepare(batches(0, batches.micro_batches - 1), torch_generator(0))
-    sums = model(batch, torch_generator(1))
-    counts = model.counts(batch)
-    batches.on_step(
-        0, {name: float(torch.as_tensor(value).detach()) for name, value in sums.items()}
-    )
+    sums, counts = accumulate_gradients(model, [(batch, torch_generator(1))])
+    batches.on_step(0, sums)
     for kind, name in (("tlm", "tlm"), ("trtd", "trtd"), ("wrong", "trtd")):
         seen = batches.seen[kind].seen.values()
-        total = torch.as_tensor(
-            sums[name] if kind != "wrong" else counts["trtd"] - sums["trtd/correct"]
-        )
+        total = sums[name] if kind != "wrong" else counts["trtd"] - sums["trtd/correct"]
         # float32 sums
-        assert sum(s[0] for s in seen) == pytest.approx(float(total.detach()), rel=1e-5)
+        assert sum(s[0] for s in seen) == pytest.approx(total, rel=1e-5)
         assert sum(s[1] for s in seen) == counts[name]
 
 
@@ -114,6 +111,27 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
     assert trajectory_of(tmp_path) == trajectory_of(folder)
     a, b = (load_file(f / "discriminator" / "model.safetensors") for f in (tmp_path, folder))
     assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_batches_made_in_the_step_give_the_same_bits(tmp_path, monkeypatch, data, folder):
+    "Moves change the pairs of batches that were made ahead: those are made again."
+    made = Counter()
+    plain = MixedBatches.__call__
+
+    def counted(self, step, index):
+        made[threading.current_thread().name] += 1
+        return plain(self, step, index)
+
+    monkeypatch.setattr(MixedBatches, "__call__", counted)
+    for name, processors in (("ahead", 99), ("here", 1)):
+        monkeypatch.setattr("xlnb.training.training._processors", lambda n=processors: n)
+        trained(small(out=str(tmp_path / name)), data)
+    (thread,) = {*made} - {threading.current_thread().name}
+    assert made[thread] > made[threading.current_thread().name] > 0
+    folders = [tmp_path / "ahead", tmp_path / "here", folder]
+    assert trajectory_of(folders[0]) == trajectory_of(folders[1]) == trajectory_of(folder)
+    first, *others = [load_file(f / "discriminator" / "model.safetensors") for f in folders]
+    assert all(torch.equal(first[k], other[k]) for other in others for k in first)
 
 
 def moved_by(drive, data, losses):

@@ -680,18 +680,13 @@ def sums_by_group(
     group: torch.Tensor,  # (tokens,) number of the group of each token
     **values: torch.Tensor,  # measure → (tokens,)
 ):
-    "Sums and numbers of tokens of each group, as parts of a loss: 'tlm/loss/de-en', 'tlm/tokens/de-en'."
+    "Sums and numbers of tokens of each group, as vectors: 'tlm/loss', 'tlm/tokens'."
 
     def count(weights=None):
-        return torch.bincount(group, weights, minlength=len(groups)).unbind()
+        return torch.bincount(group, weights, minlength=len(groups))
 
-    sums = {what: count(each.double()) for what, each in values.items()}
-    sums["tokens"] = count()
-    by_name = {}
-    for what, numbers in sums.items():
-        for group_name, number in zip(groups, numbers):
-            by_name[f"{name}/{what}/{group_name}"] = number
-    return by_name
+    sums = {f"{name}/{what}": count(each.double()) for what, each in values.items()}
+    return sums | {f"{name}/tokens": count()}
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #685b9b9e
 class _SavedByPart(nn.Module):

@@ -20,7 +20,7 @@ from xlnb.base.core import (
     read_json_object,
     split_pair,
 )
-from ..text.batches import MixedBatches, Prepared
+from ..text.batches import MappedBatches, MixedBatches, Prepared
 from ..text.corpora import Corpus
 from ..training.objectives import MaskIds
 from ..training.training import latest_checkpoint
@@ -222,7 +222,7 @@ def _next_entry(trajectory: list, step: int, measured: dict, s: Settings, baseli
     return next_round(trajectory, step, rho=s.rho, floor=s.floor, drive=drive, **measured)
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #107c441e
-class _RobustBatches:
+class _RobustBatches(MappedBatches):
     "Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory."
 
     def __init__(
@@ -231,20 +231,13 @@ class _RobustBatches:
         s: Settings,  # resolved
         baseline: dict | None = None,  # pair → loss of the same run without re-sampling
     ):
-        self.batches = batches
+        super().__init__(batches, lambda step, index, batch: batch)
         self.settings = s
         self.baseline = baseline
         self.names = list(batches.groups)
         self.stretch = s.steps // EVALUATIONS  # steps between moves
         self.trajectory = [first_round(batches.parts["pairs"].planned)]
         self.seen = _no_losses(self.names, s)
-
-    @property
-    def micro_batches(self) -> int:
-        return self.batches.micro_batches
-
-    def __call__(self, step: int, index: int) -> dict:
-        return self.batches(step, index)
 
     def forget(self):
         for group in self.seen.values():

@@ -318,6 +318,11 @@ class _SavedMixtures:
     def __init__(self):
         self.parts = {}  # 'text', 'pairs' → `SourceMixture`
 
+    @property
+    def version(self) -> tuple:
+        "The mixtures, which are replaced when probabilities change; the batches depend on nothing else that changes."
+        return tuple(part.mixture for part in self.parts.values())
+
     def state(self) -> dict:
         return {kind: part.mixture.state() for kind, part in self.parts.items()}
 
@@ -407,6 +412,10 @@ class MappedBatches:
     @property
     def micro_batches(self) -> int:
         return self.batches.micro_batches
+
+    @property
+    def version(self):
+        return self.batches.version
 
     def __call__(self, step: int, index: int) -> dict:
         return self.change(step, index, self.batches(step, index))

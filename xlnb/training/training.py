@@ -6,11 +6,13 @@
 __all__ = ['PATIENCE', 'TrainingConfig', 'learning_rate_at', 'make_optimizer', 'keep_freed_memory', 'rank_and_world',
            'all_reduce_sum', 'accumulate_gradients', 'start_processes', 'distribute', 'is_sharded', 'unsharded',
            'evaluation_mode', 'latest_checkpoint', 'save_checkpoint', 'resume', 'check_processes', 'from_first',
-           'load_weights', 'step_work', 'NonFiniteLoss', 'check_finite', 'update', 'read_log', 'train']
+           'load_weights', 'StepBatches', 'batches_ahead', 'step_work', 'NonFiniteLoss', 'check_finite', 'update',
+           'read_log', 'train']
 
 # %% ../../nbs/training/01_training.ipynb #ccf8a0ac
 import ctypes, hashlib, json, math, os, pickle, platform, shutil, signal, threading, time, warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -144,7 +146,7 @@ def accumulate_gradients(
     inner = getattr(model, "module", model)
     device = next(inner.parameters()).device
     counts = {}
-    sums = {}
+    sums = _StepSums(inner, device)
     for batch, _ in work:
         _add(counts, inner.counts(batch))
     counts = all_reduce_sum(counts, sorted(inner.weights), device)
@@ -156,8 +158,8 @@ def accumulate_gradients(
                 out = model(batch, generator)
             # DDP and FSDP divide by the number of processes
             (_weighted_loss(inner.weights, out, counts) * rank_and_world()[1]).backward()
-        _add(sums, {k: v.item() for k, v in out.items()})
-    return all_reduce_sum(sums, inner.names, device), counts
+        sums.add(out)
+    return sums.read(), counts
 
 # %% ../../nbs/training/01_training.ipynb #cdc8ecd8
 def _add(total: dict, more: dict):
@@ -169,6 +171,32 @@ def _weighted_loss(weights: dict, sums: dict, counts: dict):
     # a loss without a token in this step is a sum of 0; it stays, since other processes wait for
     # its gradient
     return sum(weights[k] * sums[k] / max(counts[k], 1) for k in weights if k in sums)
+
+# %% ../../nbs/training/01_training.ipynb #sumsofst
+class _StepSums:
+    "Sums of a step, on the device until they are read together; the last takes what is not among the names."
+
+    def __init__(self, model, device):
+        self.groups = list(getattr(model, "groups", ()))
+        self.positions = {name: n for n, name in enumerate(model.names)}
+        self.total = torch.zeros(len(model.names) + 1, dtype=torch.float64, device=device)
+
+    @torch.no_grad()
+    def add(self, out: dict):  # name → a number, or a vector of one for each group
+        names = chain.from_iterable(map(self._names, out, out.values()))
+        positions = [self.positions.get(name, len(self.positions)) for name in names]
+        values = torch.cat([value.to(self.total).flatten() for value in out.values()])
+        self.total.index_add_(0, torch.tensor(positions, device=values.device), values)
+
+    def _names(self, name: str, value) -> list[str]:
+        if name in self.positions or not value.ndim:
+            return [name]
+        return [f"{name}/{group}" for group in self.groups]
+
+    def read(self) -> dict:  # name → sum over all processes
+        if dist.is_initialized():
+            dist.all_reduce(self.total)
+        return dict(zip(self.positions, self.total.tolist()))
 
 # %% ../../nbs/training/01_training.ipynb #0b22a24e
 PATIENCE = timedelta(hours=12)  # what others wait for process 0 while it prepares the data
@@ -552,21 +580,115 @@ def load_weights(
     else:
         _load_model(path, model)
 
-# %% ../../nbs/training/01_training.ipynb #1021330e
-def step_work(model, batches, config: TrainingConfig, step: int) -> list:
-    "This process's prepared micro-batches of a step, each with the generator of its forward pass."
-    rank, world = rank_and_world()
+# %% ../../nbs/training/01_training.ipynb #stepbat1
+class StepBatches:
+    "This process's prepared micro-batches of a step, `prepared(step)`, and `paused`, under which none is being made."
+
+    paused = nullcontext()
+
+    def __init__(self, model, batches, config: TrainingConfig):
+        rank, world = rank_and_world()
+        self.model = model
+        self.batches = batches
+        self.config = config
+        self.share = range(rank, batches.micro_batches, world)
+
+    def __call__(self, step: int) -> list[list[dict]]:
+        return [self._made(step, index) for index in self.share]
+
+    def _made(self, step: int, index: int) -> list[dict]:
+        "The parts of a micro-batch, as the model prepares them."
+        generator = torch_generator(self.config.seed, "prepare", step, index)
+        with self.paused:
+            prepared = self.model.prepare(self.batches(step, index), generator)
+        return prepared if isinstance(prepared, list) else [prepared]
+
+# %% ../../nbs/training/01_training.ipynb #stepbat3
+class _BatchesAhead(StepBatches):
+    "The same, those of the next step made in a thread meanwhile."
+
+    def __init__(self, model, batches, config: TrainingConfig):
+        super().__init__(model, batches, config)
+        self.paused = threading.Lock()
+        self.thread = ThreadPoolExecutor(1, "batches")
+        self.order = None  # step and version that the micro-batches are of
+        self.futures = []
+
+    def __call__(self, step: int) -> list[list[dict]]:
+        self._order(step)
+        made = [future.result() for future in self.futures]
+        self._order(step + 1)
+        return made
+
+    def _order(self, step: int):
+        "Have the micro-batches of a step made, unless they are already, under the present version."
+        order = (step, self.batches.version)
+        if order != self.order and step < self.config.steps:
+            for future in self.futures:
+                future.cancel()
+            self.futures = [self.thread.submit(self._made, step, index) for index in self.share]
+            self.order = order
+
+# %% ../../nbs/training/01_training.ipynb #stepbat6
+@contextmanager
+def batches_ahead(model, batches, config: TrainingConfig):
+    "`StepBatches` of which a thread makes those of the next step; at the end the thread ends."
+    ahead = _BatchesAhead(model, batches, config)
+    try:
+        yield ahead
+    finally:
+        ahead.thread.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _step_batches(model, batches, config: TrainingConfig):
+    "`StepBatches`: ahead where the batches say their version and a processor is idle."
     device = next(model.parameters()).device
+    if hasattr(batches, "version") and _has_spare_processor(device):
+        with batches_ahead(model, batches, config) as ahead:
+            yield ahead
+    else:
+        yield StepBatches(model, batches, config)
+
+# %% ../../nbs/training/01_training.ipynb #stepbat4
+def _processors() -> int:
+    "Processors that this process may use."
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _has_spare_processor(device) -> bool:
+    "Whether a processor is idle while a step is computed."
+    if device.type != "cpu":
+        return True
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return processes * torch.get_num_threads() < _processors()
+
+# %% ../../nbs/training/01_training.ipynb #1021330e
+def step_work(
+    model,
+    batches,
+    config: TrainingConfig,
+    step: int,
+    prepared: StepBatches | None = None,  # None: made here
+) -> list:
+    "This process's prepared micro-batches of a step, each with the generator of its forward pass."
+    device = next(model.parameters()).device
+    prepared = prepared or StepBatches(model, batches, config)
     work = []
-    for i in range(rank, batches.micro_batches, world):
-        prepared = model.prepare(batches(step, i), torch_generator(config.seed, "prepare", step, i))
-        for batch in prepared if isinstance(prepared, list) else [prepared]:
-            batch = {
-                k: v.to(device, non_blocking=True) if torch.is_tensor(v) else v
-                for k, v in batch.items()
-            }
-            work.append((batch, torch_generator(config.seed, "forward", step, i, device=device)))
+    for index, parts in zip(prepared.share, prepared(step)):
+        for part in parts:
+            generator = torch_generator(config.seed, "forward", step, index, device=device)
+            work.append((_on_device(part, device), generator))
     return work
+
+# %% ../../nbs/training/01_training.ipynb #ondevic1
+def _on_device(batch: dict, device) -> dict:
+    return {
+        name: value.to(device, non_blocking=True) if torch.is_tensor(value) else value
+        for name, value in batch.items()
+    }
 
 # %% ../../nbs/training/01_training.ipynb #297a3587
 class NonFiniteLoss(ArithmeticError):
@@ -592,22 +714,30 @@ def update(
     step: int,
     folder,
     on_step=None,  # called with the step and the sums over all processes, after the weights have moved
+    prepared: StepBatches | None = None,  # None: made here
 ) -> dict:
     "One optimiser step; returns what is logged: mean losses and metrics, rate, gradient norm, tokens."
     inner = getattr(model, "module", model)
-    work = step_work(inner, batches, config, step)
+    prepared = prepared or StepBatches(inner, batches, config)
+    work = step_work(inner, batches, config, step, prepared)
     with _dropout_seed(config, step, next(inner.parameters()).device):
         sums, counts = accumulate_gradients(model, work, config.precision)
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
     norm = (norm.full_tensor() if is_sharded(model) else norm).item()  # over all shards
     check_finite(sums, norm, step, folder)
+    _move(optimizer, learning_rate_at(step, config))
+    if on_step:
+        with prepared.paused:
+            on_step(step, sums)
+    return _log_line(inner, config, step, work, sums, counts, norm)
+
+# %% ../../nbs/training/01_training.ipynb #m0vewght
+def _move(optimizer, learning_rate: float):
+    "The weights against their gradients, which are then dropped."
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate_at(step, config)
+        group["lr"] = learning_rate
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    if on_step:
-        on_step(step, sums)
-    return _log_line(inner, config, step, work, sums, counts, norm)
 
 # %% ../../nbs/training/01_training.ipynb #29b23946
 @contextmanager
@@ -727,13 +857,16 @@ def train(
         _open_log(folder) as log,
         progress_bar(quiet=is_quiet, total=config.steps, initial=state["step"], unit="step") as bar,
         _interrupts() as interrupts,
+        _step_batches(model, batches, config) as prepared,
     ):
         while not call.is_over:
             began = time.monotonic()
-            line = update(runner, optimizer, batches, config, state["step"], folder, on_step)
+            line = update(
+                runner, optimizer, batches, config, state["step"], folder, on_step, prepared
+            )
             call.count_step(line["tokens"], began, bool(interrupts))
             if evaluate and (call.is_late or _evaluation_due(state["step"], config)):
-                with unsharded(model, config.precision):
+                with prepared.paused, unsharded(model, config.precision):
                     line |= evaluate(state["step"])
             _report(call, line, bar, log)
             if call.is_save_due:
