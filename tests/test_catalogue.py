@@ -479,6 +479,31 @@ def test_bible_corpus_keeps_splits_apart(miniature):
         load_corpus("bible", "en,fr")
 
 
+def test_help_pages_are_split_by_page_and_without_their_phrases(miniature):
+    for code, phrase in (("de", "Klicken Sie."), ("zh-Hans", "点击。")):
+        pages = [f"guide/{n}#id{k}\t{code} {n} {k}\n" for n in range(100) for k in range(3)]
+        phrases = [f"guide/{n}#phrase\t{phrase}\n" for n in range(100)]
+        write(miniature / f"libreoffice-help/{code}.tsv.gz", "".join(pages + phrases))
+    corpus = load_corpus("libreoffice-help", "de,zh")
+    rows = {
+        "train": list(corpus.pairs["de-zh"]),
+        "valid": corpus.valid["de-zh"],
+        "test": list(zip(*corpus.tests["libreoffice-help"]["de-zh"])),
+    }
+    pages = [{a.split()[1] for a, _ in part if a != "Klicken Sie."} for part in rows.values()]
+    assert all(pages) and sum(map(len, pages)) == len(set.union(*pages)) == 100
+    held_out = rows["valid"] + rows["test"]
+    assert ("Klicken Sie.", "点击。") in rows["train"] and (
+        "Klicken Sie.",
+        "点击。",
+    ) not in held_out
+    left_out = corpus.facts["left_out"]["held-out line that is a training line too"]
+    assert len(held_out) + left_out + len(rows["train"]) == 400
+    assert all(a.split()[1:] == b.split()[1:] for a, b in held_out)
+    with pytest.raises(ConfigError, match="nearest: "):
+        load_corpus("libreoffice-help", "de,sw")
+
+
 def test_checksums_are_checked(miniature):
     files = sorted((miniature / "bible").glob("*.gz"))
     sums = checksums(files)

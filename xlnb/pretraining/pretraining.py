@@ -163,7 +163,7 @@ class RunSettings:
     "Parameters that every run has; `None` is filled in by the paper's `resolve`."
 
     size: str = "tiny"  # tiny | small | base | large | xl
-    corpus: str = "cldr"  # cldr (embedded) | multi30k | bible | ntrex | a folder or file
+    corpus: str = "cldr"  # cldr | multi30k | bible | ntrex | libreoffice-help | folder | file | gettext | hf:…
     langs: str = "en,de,ru"  # comma-separated codes
     steps: int | None = None  # optimiser steps
     batch_tokens: int | None = None  # tokens of a task in a step

@@ -53,6 +53,7 @@ from xlnb.text.formats import (
     read_bucc,
     read_cc100,
     read_dictionary,
+    read_identified,
     read_json_gold,
     read_opus,
     read_pharaoh_gold,
@@ -374,6 +375,24 @@ SETS |= {
         _apart(read_pharaoh_gold),
         "neulab/awesome-align 5f150d45bbe51e167daf0a84abebaeb07c3323d1 examples",
         only="en fr ro",
+    ),
+}
+
+# %% ../../nbs/text/03_catalogue.ipynb #l1breof3
+_HELP_CODES = {"zh": "zh-Hans"}  # others are ours
+
+
+SETS |= {
+    "libreoffice-help": PublishedSet(
+        "help pages of an office suite, up to 30,000 paragraphs, n-way; all pairs direct",
+        "MPL-2.0",
+        "LibreOffice 7.4 help, Debian 12 packages libreoffice-help-<language> 4:7.4.7",
+        "libreoffice-help",
+        lambda codes: [f"{_HELP_CODES.get(code, code)}.tsv" for code in codes],
+        _each(read_identified),
+        how="write id<TAB>text, a file per language, from the packages' help pages",
+        only="en ca cs da de dz el es et eu fi fr gl hi hu id it ja km ko nl om pl pt ru sl sv tr "
+        "vi zh zh-Hant",
     ),
 }
 
@@ -849,30 +868,41 @@ def verse_split(
     return "test" if u < test_share else "valid" if u < test_share + valid_share else "train"
 
 
-def _train_text(path, shares, report):
-    return (
-        text for verse, text in read_verses(path, report) if verse_split(verse, *shares) == "train"
-    )
+@dataclass(frozen=True)
+class _Rows:
+    "How files of identified lines are read, and split by what their identifiers name."
+
+    read: Callable  # (path, report) → (identifier, text)
+    valid_share: float = 0.02
+    test_share: float = 0.03
+    unit: Callable[[str], str] = str  # identifier → what is held out in one
+
+    def part(self, key: str) -> str:
+        return verse_split(self.unit(key), self.valid_share, self.test_share)
 
 
-def _train_pairs(paths, shares, report):
-    "Verses of the first Bible beside the same verses of the second, which is held in memory (at most a few MB)."
-    second = dict(read_verses(paths[1], report))
+def _train_text(path, rows, report):
+    return (text for key, text in rows.read(path, report) if rows.part(key) == "train")
+
+
+def _train_pairs(paths, rows, report):
+    "Lines of the first file beside the same lines of the second, which is held in memory (at most a few MB)."
+    second = dict(rows.read(paths[1], report))
     return (
-        (text, second[verse])
-        for verse, text in read_verses(paths[0], report)
-        if verse in second and verse_split(verse, *shares) == "train"
+        (text, second[key])
+        for key, text in rows.read(paths[0], report)
+        if key in second and rows.part(key) == "train"
     )
 
 # %% ../../nbs/text/03_catalogue.ipynb #6339dd30
-def _held_out(paths, shares, report) -> tuple[dict, dict]:
-    "(split → language → {verse id: text} of held-out verses, language → ids of its training verses)."
+def _held_out(paths, rows, report) -> tuple[dict, dict]:
+    "(split → language → {id: text} of held-out lines, language → ids of its training lines)."
     held = {"valid": {}, "test": {}}
     train = {}
     for lang, path in paths.items():
         parts = {"train": {}, "valid": {}, "test": {}}
-        for verse, text in read_verses(path, report):
-            parts[verse_split(verse, *shares)][verse] = text
+        for key, text in rows.read(path, report):
+            parts[rows.part(key)][key] = text
         train[lang] = set(parts["train"])
         for split in held:
             held[split][lang] = parts[split]
@@ -881,6 +911,51 @@ def _held_out(paths, shares, report) -> tuple[dict, dict]:
 
 def _joined(a: dict, b: dict) -> list[tuple[str, str]]:
     return [(text, b[verse]) for verse, text in a.items() if verse in b]
+
+# %% ../../nbs/text/03_catalogue.ipynb #1dntcrp1
+def _new_rows(rows, train_texts, pair, report):
+    "Rows of which no side is a training line; the others are counted."
+    sides = [train_texts[lang] for lang in split_pair(pair)]
+    for n, row in enumerate(rows, 1):
+        if any(text in side for text, side in zip(row, sides)):
+            report.add("held-out line that is a training line too", pair, n)
+        else:
+            yield row
+
+
+def _identified_corpus(
+    name: str,
+    langs: list[str],
+    paths: dict[str, Path],  # language → file
+    rows: _Rows,
+    facts: dict,
+    phrases: bool = False,  # whether lines repeat from one held-out unit to the next
+) -> Corpus:
+    "The corpus of files of identified lines, one for each language, joined by identifier."
+    report = Report()
+    held, train = _held_out(paths, rows, report)
+    text = {}
+    train_texts = {}
+    for lang, path in paths.items():
+        text[lang] = Lines(_train_text, path, rows, report=Report())
+        train_texts[lang] = set(text[lang]) if phrases else set()
+    pairs = {}
+    valid = {}
+    test = {}
+    counts = {}
+    for a, b in map(sorted, combinations(langs, 2)):
+        pair = pair_name(a, b)
+        pairs[pair] = Lines(_train_pairs, (paths[a], paths[b]), rows, report=Report())
+        counts[pair] = len(train[a] & train[b])
+        lists = {}
+        for part, by_lang in held.items():
+            joined = _joined(by_lang[a], by_lang[b])
+            lists[part] = list(_new_rows(joined, train_texts, pair, report))
+        valid[pair] = lists["valid"]
+        test[pair] = columns_of(distinct_rows(lists["test"], pair, report))
+    tests, gold = _outside(langs, {name: test}, facts)
+    facts |= {"pairs": counts, "left_out": report.left_out}
+    return Corpus(name, tuple(langs), text, pairs, valid, tests, facts, gold)
 
 # %% ../../nbs/text/03_catalogue.ipynb #a8ebc125
 def distinct_rows(
@@ -908,30 +983,25 @@ def _bible(
     test_share: float = 0.03,
 ) -> Corpus:
     folder = set_folder("bible")
-    report = Report()
-    shares = (valid_share, test_share)
+    rows = _Rows(read_verses, valid_share, test_share)
     files = {lang: (versions or {}).get(lang) or language_code(lang, "bible") for lang in langs}
     paths = {lang: existing_file(folder / f"{file}.tsv.gz") for lang, file in files.items()}
     facts = _facts("bible", paths.values()) | {
         "versions": files,
         "shares": {"valid": valid_share, "test": test_share},
     }
-    held, train = _held_out(paths, shares, report)
-    text = {lang: Lines(_train_text, path, shares, report=Report()) for lang, path in paths.items()}
-    pairs = {}
-    valid = {}
-    test = {}
-    counts = {}
-    for a, b in map(sorted, combinations(langs, 2)):
-        pair = pair_name(a, b)
-        pairs[pair] = Lines(_train_pairs, (paths[a], paths[b]), shares, report=Report())
-        counts[pair] = len(train[a] & train[b])
-        valid[pair] = _joined(held["valid"][a], held["valid"][b])
-        rows = _joined(held["test"][a], held["test"][b])
-        test[pair] = columns_of(distinct_rows(rows, pair, report))
-    tests, gold = _outside(langs, {"bible": test}, facts)
-    facts |= {"pairs": counts, "left_out": report.left_out}
-    return Corpus("bible", tuple(langs), text, pairs, valid, tests, facts, gold)
+    return _identified_corpus("bible", langs, paths, rows, facts)
+
+# %% ../../nbs/text/03_catalogue.ipynb #l1breof2
+def _page(key: str) -> str:  # of 'page#paragraph'
+    return key.partition("#")[0]
+
+
+def _libreoffice_help(langs) -> Corpus:
+    name = "libreoffice-help"
+    paths = dict(zip(langs, set_files(name, langs)))
+    facts = _facts(name, paths.values())
+    return _identified_corpus(name, langs, paths, _Rows(read_identified, unit=_page), facts, True)
 
 # %% ../../nbs/text/03_catalogue.ipynb #2bf7ac70
 def _ntrex(langs) -> Corpus:
@@ -1009,15 +1079,20 @@ def note_survey(
 
 # %% ../../nbs/text/03_catalogue.ipynb #bb6b7104
 def load_corpus(
-    name: str,  # 'multi30k', 'bible' or 'ntrex'
+    name: str,  # 'multi30k', 'bible', 'ntrex' or 'libreoffice-help'
     langs,  # 'en,de,fr' or a list of our codes
     **options,  # for 'bible': versions, valid_share, test_share
 ) -> Corpus:
     "A published corpus, checked, split and surveyed; `FileNotFoundError` if the set is not there."
-    loaders = {"multi30k": _multi30k, "bible": _bible, "ntrex": _ntrex}
+    loaders = {
+        "multi30k": _multi30k,
+        "bible": _bible,
+        "ntrex": _ntrex,
+        "libreoffice-help": _libreoffice_help,
+    }
     load = loaders[choose("corpus", name, loaders)]
     corpus = load(parse_languages(langs, known=LANGUAGES), **options)
     overlap = _survey(corpus)
-    if name != "bible":
+    if "pairs" not in corpus.facts:
         corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(overlap["lines"].values())))
     return note_survey(corpus, overlap)

@@ -67,8 +67,8 @@ _LANGUAGES_INSIDE = ("TMX", "XLIFF")  # forms in which the file says its languag
 def _two_languages(word: str) -> tuple[str, ...]:
     "The languages of a word such as 'de-en', as ordered there; none if it is no such word."
     for divider in re.finditer("[-_]", word):
-        first, second = word[: divider.start()], word[divider.end() :]
-        langs = (tag_language(first), tag_language(second))
+        second = word[divider.end() :]
+        langs = (tag_language(word[: divider.start()]), tag_language(second))
         # 'TW' is a region
         if None not in langs and langs[0] != langs[1] and not second.isupper():
             return langs
@@ -93,6 +93,9 @@ class Source:
     @property
     def langs(self) -> tuple[str, ...]:
         return tuple(self.files)
+
+    def holds(self, part: str, *langs: str) -> bool:  # train | valid | test
+        return self.part == part and set(langs) <= set(self.langs)
 
 
 class NotPlaced(DataError):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['optional_module', 'members', 'read_opus', 'read_mined', 'read_cc100', 'read_jsonl', 'read_parquet', 'read_references',
-           'read_wmt', 'read_udhr', 'read_bucc', 'read_triples', 'read_pharaoh', 'read_pharaoh_gold', 'read_json_gold',
-           'read_dictionary']
+           'read_wmt', 'read_udhr', 'read_identified', 'read_bucc', 'read_triples', 'read_pharaoh', 'read_pharaoh_gold',
+           'read_json_gold', 'read_dictionary']
 
 # %% ../../nbs/text/01_formats.ipynb #a1d3b3a1
 import json, lzma, re, zlib
@@ -610,6 +610,18 @@ def _identified(path, report) -> dict[str, str]:
             )
         texts[key] = text.strip()
     return texts
+
+# %% ../../nbs/text/01_formats.ipynb #read1dnt
+def _identified_rows(path, report):
+    return iter(_identified(path, report).items())
+
+
+def read_identified(
+    path,  # id<TAB>text, one a line
+    report: Report | None = None,  # counts normalised lines; a new one if None
+) -> Lines:
+    "(id, text) of each line; `DataError` for an id that repeats or a line of another form."
+    return Lines(_identified_rows, _found(path), report=Report() if report is None else report)
 
 # %% ../../nbs/text/01_formats.ipynb #08b5eebd
 def _check_ids(ids, sides, paths, gold, n):

@@ -245,7 +245,7 @@ def _tmx_units(path: Path) -> Iterator[dict]:
             unit = {}
             for variant in element:
                 tag = variant.get(_XML_LANG) or variant.get("lang")
-                segment = next((e for e in variant if _local(e.tag) == "seg"), None)
+                segment = variant.find("{*}seg")
                 if tag and segment is not None:
                     unit.setdefault(tag_language(_with_region(tag)), (segment, ""))
             yield unit
@@ -259,8 +259,9 @@ _NOT_FINAL = ("new", "needs-", "initial")  # beginnings of states of a target
 
 def _segments(unit) -> Iterator[tuple]:
     "(source, target, state) of a unit of XLIFF 1.2 or 2: elements and what is said of the target."
-    holders = [e for e in unit.iter() if _local(e.tag) in ("trans-unit", "segment")]
-    for holder in holders:
+    for holder in unit.iter():
+        if _local(holder.tag) not in ("trans-unit", "segment"):
+            continue
         parts = {_local(child.tag): child for child in holder}
         target = parts.get("target")
         state = holder.get("state") or (target.get("state") if target is not None else "") or ""
@@ -294,9 +295,8 @@ def _memory_units(path: Path) -> Iterator[dict]:
 def _memory(path, langs, report):
     report.start(path)
     for n, unit in enumerate(_memory_units(path), 1):
-        segments = [unit.get(lang, (None, "")) for lang in langs]
-        unused = "".join(reason for _, reason in segments)
-        elements = [element for element, _ in segments]
+        elements, reasons = zip(*(unit.get(lang, (None, "")) for lang in langs))
+        unused = "".join(reasons)
         if None in elements:
             unused = "untranslated"
         if unused:

@@ -62,8 +62,7 @@ class _Split:
 # %% ../../nbs/text/06a_own.ipynb #0wn00025
 def _of_pair(sources: list[Source], pair: str, part: str) -> list[Source]:
     "The sources of a part that hold both languages of a pair."
-    langs = set(split_pair(pair))
-    return [s for s in sources if s.part == part and not s.is_text and langs <= set(s.langs)]
+    return [source for source in sources if source.holds(part, *split_pair(pair))]
 
 
 def _split_of(sources: list[Source], pair: str) -> _Split:
@@ -72,6 +71,12 @@ def _split_of(sources: list[Source], pair: str) -> _Split:
     for part in ("valid", "test"):
         shares[part] = 0.0 if _of_pair(sources, pair, part) else HELD_OUT_SHARE
     return _Split(shares["valid"], shares["test"])
+
+
+def _lines(sources: list[Source], lang: str, report: Report) -> Iterator[str]:
+    for source in sources:
+        if source.is_text and source.holds("train", lang):
+            yield from read_text_source(source, report)
 
 
 def _rows(sources: list[Source], pair: str, report: Report) -> Iterator[tuple[str, str]]:
@@ -142,10 +147,12 @@ class _Training:
         "The training rows of a pair; the others are counted."
         report.start(pair)
         split = _split_of(self.sources, pair)
-        for n, row in enumerate(_rows(_of_pair(self.sources, pair, "train"), pair, report), 1):
+        first, second = map(self.lines_of, split_pair(pair))
+        sources = _of_pair(self.sources, pair, "train")
+        for n, row in enumerate(_rows(sources, pair, report), 1):
             if split.part(row, pair) != "train":
                 report.add("held out", pair, n)
-            elif any(side in self.lines_of(lang) for side, lang in zip(row, split_pair(pair))):
+            elif row[0] in first or row[1] in second:
                 report.add("side of a held-out pair", pair, n)
             else:
                 yield row
@@ -156,10 +163,9 @@ class _Training:
     def text(self, lang: str, report: Report) -> Iterator[str]:
         "The training lines of a language; those that are held out are counted."
         report.start(lang)
-        sources = [s for s in self.sources if s.part == "train" and s.is_text and lang in s.langs]
-        lines = (line for source in sources for line in read_text_source(source, report))
-        for n, line in enumerate(lines, 1):
-            if line in self.lines_of(lang):
+        held_out = self.lines_of(lang)
+        for n, line in enumerate(_lines(self.sources, lang, report), 1):
+            if line in held_out:
                 report.add("held out", lang, n)
             else:
                 yield line
@@ -172,24 +178,33 @@ class _Training:
 # %% ../../nbs/text/06a_own.ipynb #0wn00030
 def _pairs_in(sources: list[Source], langs: list[str], *parts: str) -> list[str]:
     "The pairs of these languages that a source of these parts holds."
-    pairs = [pair_name(a, b) for a, b in combinations(langs, 2)]
-    return [pair for pair in sorted(pairs) if any(_of_pair(sources, pair, p) for p in parts)]
+    pairs = []
+    for langs_of_pair in combinations(sorted(langs), 2):
+        pair = pair_name(*langs_of_pair)
+        if any(_of_pair(sources, pair, part) for part in parts):
+            pairs.append(pair)
+    return sorted(pairs)
 
 
 def _pair_of_text(sources: list[Source], lang: str, langs: list[str]) -> str | None:
     "The first pair whose side can be text of a language: of these languages if there is one."
     for source in sources:
-        others = [other for other in source.langs if other != lang]
-        if source.part == "train" and lang in source.langs and others:
-            return pair_name(lang, next((other for other in others if other in langs), others[0]))
+        if source.holds("train", lang) and not source.is_text:
+            others = [other for other in source.langs if other != lang]
+            return pair_name(lang, min(others, key=lambda other: other not in langs))
     return None
+
+
+def _languages_of(sources: list[Source]) -> list[str]:
+    "The languages that one can train on."
+    return sorted(set().union(*(source.langs for source in sources if source.part == "train")))
 
 
 def _streams(training: _Training, langs: list[str]) -> tuple[dict, dict]:
     "Training text by language and training pairs, each with a report."
     text = {}
     sources = training.sources
-    with_text = {lang for s in sources if s.is_text and s.part == "train" for lang in s.langs}
+    with_text = _languages_of([source for source in sources if source.is_text])
     for lang in langs:
         if lang in with_text:
             text[lang] = Lines(training.text, lang, report=Report())
@@ -227,13 +242,15 @@ def _sources_of(folder: Folder, langs: list[str]) -> list[Source]:
 
 def _checksums(folder: Folder, sources: list[Source], langs: list[str]) -> dict[str, str]:
     "File → sha256, of the files that are read."
-    files = {file for source in sources for file in _files_read(source, langs)}
+    files = []
+    for source in sources:
+        files += _files_read(source, langs)
     return folder.checksums(files)
 
 
 def _chosen(folder: Folder, langs) -> list[str]:
     "The languages that are asked for; `ConfigError` with those of the folder for one it lacks."
-    available = sorted({lang for s in folder.sources if s.part == "train" for lang in s.langs})
+    available = _languages_of(folder.sources)
     if langs is None:
         return available
     chosen = parse_languages(langs)
@@ -298,7 +315,7 @@ def _check_held_out(folder: Folder, pairs: dict, valid: dict):
         )
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00038
-CORPORA = ("cldr", "multi30k", "bible", "ntrex")
+CORPORA = ("cldr", "multi30k", "bible", "ntrex", "libreoffice-help")
 
 
 _RECORDED = re.compile(r"(.+)@([0-9a-f]{8})")  # name and digest, in a record
