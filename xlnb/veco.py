@@ -578,7 +578,7 @@ def _beside_partners(
     beside: str,  # 'true' or 'random'
     special: SpecialIds,
 ) -> tuple[dict, torch.Tensor]:
-    "The scored sides, then their partners, packed; and the labels (1, total), -100 on the partners."
+    "Packed: the sides whose masked words are predicted, then their partners; labels (1, total), -100 on the partners."
     batch = getattr(text, beside)
     bos, eos, ignored = (torch.tensor([k]) for k in (special.bos, special.eos, -100))
     scored_rows = []
@@ -594,7 +594,7 @@ def _beside_partners(
 
 # %% ../nbs/06_veco.ipynb #31e57c7f
 def _beside_loss(network: EncoderForMaskedLM, text, beside: str, special: SpecialIds) -> float:
-    "Nats per masked token of held-out pairs, beside the 'true' or a 'random' partner."
+    "Nats per masked token of held-out pairs, with the 'true' or a 'random' partner."
     batch, labels = _beside_partners(text, beside, special)
     device = next(network.parameters()).device
     batch = {k: v.to(device) for k, v in batch.items()}
@@ -737,7 +737,7 @@ def measure_layers(
 
 
 def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
-    "Metrics of a trained run, and which part of the tests they are of."
+    "Metrics of a trained run, and the part of the tests that they cover."
     evaluation = measure_layers(s, data, trained, minutes)
     return evaluation.metrics(), evaluation.measured
 
@@ -753,7 +753,7 @@ _NAMES = {
 
 
 def describe(record: dict) -> str:
-    "What kind of run a record is of: tasks, start, and what differs from the defaults."
+    "The run of a record in words: tasks, start, and the settings that are not the defaults."
     parameters = {k: v for k, v in current_parameters(record).items() if k != "init"}
     chosen = ("size", "corpus", "langs", "tasks")
     default = asdict(resolve(Settings(**{k: parameters[k] for k in chosen})))
@@ -777,7 +777,7 @@ _PASSES = {
 
 
 def plan_of(s: Settings, data: Prepared) -> str:
-    "What the run will cost; a token counts as often as a task reads it."
+    "The cost of a run before it starts; a token counts once for each task that reads it."
     text, pairs = (passes * tokens for passes, tokens in zip(_PASSES[s.tasks], step_tokens(s)))
     if s.text_has_partner:
         text *= 2

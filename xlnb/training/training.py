@@ -59,9 +59,7 @@ class TrainingConfig:
     parallel: str = "ddp"
     seed: int = 0
     max_minutes: float = 30.0  # wall-clock limit of one call; the next call goes on from there
-    checkpoint_minutes: float = (
-        5.0  # between checkpoints: at most so much work is lost if the machine goes down
-    )
+    checkpoint_minutes: float = 5.0  # minutes between checkpoints
     evaluate_every: int = 0  # steps between calls of `evaluate`; 0 for never
 
     def __post_init__(self):
