@@ -201,7 +201,7 @@ def command(monkeypatch):
         (["03_xlm_e", "task"], "did you mean 'tasks'?"),
         (["00_core"], "names no experiments"),
         (["index"], "names no experiments"),
-        ([], "notebook"),
+        ([], "NOTEBOOK"),
     ],
 )
 def test_misspelt_names_end_with_a_sentence(command, arguments, sentence):
@@ -215,7 +215,7 @@ def test_help_is_an_answer(command, capsys, ask):
         command([ask])
     text = capsys.readouterr().out
     assert not end.value.code and text.startswith("usage: ")
-    assert "notebook of the experiments" in text and "those to run" in text and "--workers" in text
+    assert "NOTEBOOK" in text and "those to run" in text and "--workers" in text
 
 
 @pytest.mark.slow

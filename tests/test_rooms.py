@@ -53,6 +53,7 @@ def model(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow  # every call of a function is looked at
 def test_the_settings_of_a_run(root):
     settings = xlm_e.Settings(
         steps=2, langs="de,en", batch_tokens=256, test_lines=20, width=32, layers=2

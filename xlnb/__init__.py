@@ -51,9 +51,11 @@ __doc__ += """
                              the same ids
     text.own                 A folder, a file, or a name: what is in it, said before anything starts, and the corpus
                              that every paper trains on
+    text.tokenizers          A vocabulary made by others: any fast tokenizer by folder or name, its ids, and which of
+                             them stand for text
     text.vocap               How many subwords each language gets in the shared vocabulary: an id goes where it gains
                              most
-    text.matching            Which pieces of a new vocabulary an old one knows already: the word vectors that a model
+    text.matching            Which subwords of a new vocabulary an old one has already: the word vectors that a model
                              can take over
     text.tokens              Tokens on disk, mapped into memory: built in parallel, restartable, read as blocks of
                              text and bundles of pairs
@@ -65,6 +67,8 @@ __doc__ += """
                              which source comes next
     text.batches             Corpus, vocabulary and token store by one call, kept under `runs/`; the batches of a run;
                              what held-out text is measured against
+    text.preparation         Text of any size into a token store: cut, encoded and joined by tasks on one machine, on
+                             SLURM or on Ray
 """
 
 # %% ../nbs/index.ipynb #a2738f3c
@@ -78,7 +82,7 @@ __doc__ += """\
                              their Auto classes
     encoder.initialisation   A masked language model for a new vocabulary, initialised from any encoder in a folder
     encoder.seq2seq          An encoder-decoder out of one encoder: blocks shared or copied, one embedding matrix,
-                             transformers' generation, VECO's names of weights, fewer subwords
+                             transformers' generation, the parameter names of VECO's checkpoints, smaller vocabularies
     encoder.loading          The network and the tokenizer of a folder, checked against each other, and the hidden
                              states of its layers
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in
@@ -107,12 +111,12 @@ __doc__ += """\
                              recipes; and translations for networks with cross-attention
     measures.baselines       The scores that labels and spelling alone reach: majority, character n-grams, words and
                              shared trigrams
-    measures.score_tables    Rows of an evaluation as one table: languages, families and means, the heat map, LaTeX, and
-                             the papers' numbers below ours
+    measures.score_tables    Rows of an evaluation as one table: languages, families and means, the heat map, LaTeX,
+                             and the papers' numbers below ours
     measures.evaluation_settings  The settings of an evaluation: a model by folder, run or hub name, tasks, languages,
-                             splits; invalid ones raise before anything runs
-    measures.task_runs       A task, the settings and a network: training, dev and test examples, and the answers of the
-                             network
+                                  splits; invalid ones raise before anything runs
+    measures.task_runs       A task, the settings and a network: training, dev and test examples, and the answers of
+                             the network
     pretraining.held_out     Losses, translation gain, retrieval, alignment and probes on text that a network never
                              read, each beside a baseline
     pretraining.reports      What a run leaves behind, read back: groups of runs, mean and spread over seeds, model
@@ -132,8 +136,8 @@ __doc__ += """\
     xy_lent                  Bitext between all languages, not only with English, and a sampler that draws every pair
     dro                      Bitexts with a high loss are drawn more often, within a chi-square ball; and a search for
                              bad bitext by losses and by text
-    meta_xlm                 Initialise a cross-lingual model from a monolingual one, and separate what it inherits from
-                             what it learns
+    meta_xlm                 Initialise a cross-lingual model from a monolingual one, and separate what it inherits
+                             from what it learns
     veco                     Masked words predicted from their sentence alone, and again with cross-attention to its
                              translation; cross-attention can be left out
     translation              A translator whose encoder and decoder start from one pretrained network, trained, scored
