@@ -544,7 +544,7 @@ def veco_config(s: Settings) -> EncoderConfig:  # resolved
 
 @torch.no_grad()
 def _start_keys_as_queries(network: EncoderForMaskedLM):
-    "Cross-attention whose keys are projected as its queries: a token attends to tokens like itself."
+    "Start cross-attention with equal projections of keys and queries: a token attends to similar tokens."
     for block in network.encoder.layers:
         module = block.cross_attention
         module.kv.weight[: len(module.query.weight)] = module.query.weight
