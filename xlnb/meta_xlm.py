@@ -26,6 +26,7 @@ from transformers import AutoConfig
 from xlnb.base.core import (
     CheckpointError,
     ConfigError,
+    DataError,
     PALETTE,
     choose,
     derive_seed,
@@ -52,6 +53,7 @@ from xlnb.text.matching import (
     match_vocabulary,
     muse_dictionaries,
 )
+from .text.own import most_subwords
 from .text.sampling import exponent_probabilities
 from .text.tokens import SpecialIds
 from .encoder.encoder import Encoder, checkpoint_type, load
@@ -108,6 +110,7 @@ from xlnb.pretraining.pretraining import (
     held_out_spec,
     main,
     max_side,
+    named_corpus,
     network_config,
     new_masked_lm,
     plan_run,
@@ -228,6 +231,9 @@ _META_VOCABULARY = {
     "ntrex": dict(tiny=1000, other=2000),
 }
 
+
+_META_VOCABULARY_OF_OTHER_TEXT = dict(tiny=2000, other=8000)  # at most: a small text fills fewer
+
 # %% ../nbs/05_meta_xlm.ipynb #aef4b285
 PAPER = dict(
     steps=200_000,
@@ -255,8 +261,9 @@ def resolve(settings: Settings) -> Settings:
 
 def _budget(s: Settings) -> dict:
     "Steps, tokens and monolingual vocabulary by size and corpus."
-    sizes = _META_VOCABULARY[s.corpus]
+    sizes = _META_VOCABULARY.get(s.corpus, _META_VOCABULARY_OF_OTHER_TEXT)
     vocabulary = sizes.get(s.size, sizes["other"])
+    vocabulary = min(vocabulary, most_subwords(s.corpus, [s.source_lang]))
     return BUDGET[s.size] | {"clip_norm": 1.0, "meta_vocab_size": vocabulary}
 
 # %% ../nbs/05_meta_xlm.ipynb #aac05cfe
@@ -332,19 +339,31 @@ class MetaData(Prepared):
     matching: Matching | None = None  # of the shared vocabulary to that of the source
 
 # %% ../nbs/05_meta_xlm.ipynb #9aa68797
+#| export
+
+# %% ../nbs/05_meta_xlm.ipynb #9aa687s0
 def prepare_data(
     s: Settings,  # resolved
+    corpus: Corpus | None = None,  # None: the one that the settings name
 ) -> MetaData:
     "Corpus, vocabularies and token stores of both phases."
-    data = pretraining.prepare_data(s)
+    corpus = named_corpus(s) if corpus is None else corpus
     if s.source or not s.inherits:
-        return MetaData(**vars(data))
-    corpus = _monolingual_corpus(data.corpus, s.source_lang)
-    mono = prepare(corpus, s.meta_vocab_size, max_side=max_side(s))
+        return MetaData(**vars(pretraining.prepare_data(s, corpus=corpus)))
+    monolingual = _monolingual_corpus(corpus, s.source_lang)
+    data = pretraining.prepare_data(s, corpus=corpus)
+    mono = prepare(monolingual, s.meta_vocab_size, max_side=max_side(s))
     return MetaData(**vars(data), mono=mono)
 
-
+# %% ../nbs/05_meta_xlm.ipynb #9aa687s0
 def _monolingual_corpus(corpus: Corpus, lang: str) -> Corpus:
+    "The text of the source language; `DataError` if there is none."
+    if lang not in corpus.text:
+        raise DataError(
+            f"{corpus.name} has no text of {lang}, on which the monolingual network is trained: "
+            f"add lines of {lang}, choose source_lang among {', '.join(corpus.text)}, or give the "
+            "folder of a monolingual network (source=…)"
+        )
     return Corpus(
         f"{corpus.name}-{lang}",
         (lang,),
@@ -353,6 +372,7 @@ def _monolingual_corpus(corpus: Corpus, lang: str) -> Corpus:
         valid=corpus.valid,
         tests={},
         facts=corpus.facts | {"language": lang},
+        valid_text=corpus.valid_text,
     )
 
 # %% ../nbs/05_meta_xlm.ipynb #805a8e65
@@ -379,7 +399,7 @@ def hold_out(
     pairs = {
         pair: tuple(zip(*rows[: spec.retrieval_pairs]))
         for pair, rows in data.corpus.valid.items()
-        if {*split_pair(pair)} <= {*langs}
+        if rows and {*split_pair(pair)} <= {*langs}
     }
     return HeldOut(texts, _tag_task(langs), pairs, source_lang, data.tokenizer)
 
@@ -572,6 +592,18 @@ def induced_dictionaries(
         ]
     return dictionaries
 
+# %% ../nbs/05_meta_xlm.ipynb #n0d1ctio
+def _without_dictionary(s: Settings, name: str, lacking: list[str]) -> str:
+    "What becomes of languages that have no dictionary, in a sentence."
+    reason = {
+        "induced": f"{name} has no pairs with {s.source_lang}",
+        "cldr": f"CLDR does not have them beside {s.source_lang}",
+    }
+    return (
+        f"no dictionary of {', '.join(lacking)}: {reason[s.dictionaries]}; their subwords are "
+        "matched by text and normal form alone"
+    )
+
 # %% ../nbs/05_meta_xlm.ipynb #29853d08
 def _best_translations(model) -> dict:  # of `alignment.train_ibm1`
     "The most probable word of the second language for each word of the first; NULL has none."
@@ -593,11 +625,17 @@ def find_dictionaries(
     "The dictionaries of the settings."
     if s.dictionaries == "none":
         return None
-    if s.dictionaries == "induced":
-        return induced_dictionaries(corpus, s.source_lang)
     others = [lang for lang in corpus.langs if lang != s.source_lang]
-    read = {"cldr": cldr_dictionaries, "muse": muse_dictionaries}[s.dictionaries]
-    return read(others, s.source_lang)
+    if s.dictionaries == "muse":
+        return muse_dictionaries(others, s.source_lang)  # which says what it lacks
+    if s.dictionaries == "induced":
+        dictionaries = induced_dictionaries(corpus, s.source_lang)
+    else:
+        covered = [lang for lang in others if {lang, s.source_lang} <= {*LOCALES}]
+        dictionaries = cldr_dictionaries(covered, s.source_lang) if covered else {}
+    if lacking := [lang for lang in others if lang not in dictionaries]:
+        print(_without_dictionary(s, corpus.name, lacking), flush=True)
+    return dictionaries
 
 # %% ../nbs/05_meta_xlm.ipynb #257a120b
 def with_start(
@@ -1315,10 +1353,14 @@ def _group_scores(
 
 # %% ../nbs/05_meta_xlm.ipynb #aa869ab4
 def tests_of(record: dict) -> list[tuple]:  # test, measure, heading
-    "The generated test lists of CLDR phrases, or the real tests of other corpora."
-    if record["parameters"]["corpus"] == "cldr":
+    "The generated test lists of CLDR phrases, the real tests of published corpora, or a folder's."
+    corpus = record["parameters"]["corpus"]
+    if corpus == "cldr":
         return [("T3", "acc@1c", "lists, accuracy@1, %"), ("lists", "aer", "lists AER, %")]
-    return [("tatoeba", "acc@1c", "Tatoeba, accuracy@1, %"), ("gold", "aer", "gold AER, %")]
+    if corpus in _META_VOCABULARY:
+        return [("tatoeba", "acc@1c", "Tatoeba, accuracy@1, %"), ("gold", "aer", "gold AER, %")]
+    names = {name.split("/")[0] for name in record["metrics"] if name.endswith("/acc@1c")}
+    return [(name, "acc@1c", f"{name}, accuracy@1, %") for name in sorted(names)]
 
 # %% ../nbs/05_meta_xlm.ipynb #fixedch0
 _FIXED_CHOICES = [  # what, in the paper, in every run, why

@@ -43,7 +43,7 @@ from xlnb.text.batches import (
     unigram_loss,
 )
 from .text.catalogue import set_folder
-from .text.corpora import read_multi30k
+from .text.corpora import Corpus, read_multi30k
 from .text.tokenizers import open_vocabulary
 from .text.tokens import SpecialIds
 from .encoder.encoder import checkpoint_type, new_model
@@ -76,6 +76,7 @@ from xlnb.pretraining.pretraining import (
     finished_phase,
     main,
     max_side,
+    named_corpus,
     network_config,
     plan_run,
     run_folder,
@@ -226,14 +227,28 @@ class TranslationData(Prepared):
     start: Path | None = None  # None: random weights
 
 
-def prepare_data(s: Settings) -> TranslationData:  # resolved
-    "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
+def prepare_data(
+    s: Settings,  # resolved
+    corpus: Corpus | None = None,  # None: the one that the settings name
+) -> TranslationData:
+    "Corpus, vocabulary (that of `init`, if it is given) and token store; `DataError` without pairs."
     _sacrebleu()  # if it is missing, the run ends here and not after training
-    start = start_folder(s)
-    data = pretraining.prepare_data(s, vocabulary=start)
-    return TranslationData(**vars(data), start=start)
+    corpus = named_corpus(s) if corpus is None else corpus
+    _check_pair(s.pair, corpus)
+    data = pretraining.prepare_data(s, corpus=corpus)
+    return TranslationData(**vars(data), start=start_folder(s))
 
+# %% ../nbs/06a_translation.ipynb #6ff8f4s0
+def _check_pair(pair: str, corpus: Corpus):
+    "Raise `DataError` for a corpus without training pairs or held-out pairs of the two languages."
+    for kind, by_pair in (("pairs", corpus.pairs), ("held-out pairs", corpus.valid)):
+        if pair not in by_pair:
+            raise DataError(
+                f"{corpus.name} has no {kind} of {pair}, which a translator needs; it has "
+                f"{', '.join(by_pair) or 'none'}: choose source and target among these, or add some"
+            )
 
+# %% ../nbs/06a_translation.ipynb #6ff8f4s1
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     "Pairs of the two languages, source and target in separate rows."
     return pretraining.make_batches(
@@ -513,7 +528,7 @@ def pretrained(s: Settings, data: TranslationData) -> TranslationData:
     if s.start == "random":
         return data
     settings = pretraining_settings(s)
-    veco_data = veco.prepare_data(settings)
+    veco_data = veco.prepare_data(settings, data.corpus)
     finished_phase(veco.PHASE, settings, veco_data, s.max_minutes)
     return replace(data, start=run_folder(veco.PHASE, settings, veco_data) / "generator")
 
@@ -620,6 +635,8 @@ def evaluate_run(
         del scores["signature"]
         metrics |= {f"{metric}/{name}": value for metric, value in scores.items()}
     lines = ", ".join(partial) or "all test lines"
+    if not tests:
+        lines = f"no test lines of {s.pair} in {data.corpus.name}"
     return metrics, lines + f", the beginning alone of {cut} too long ones" * (cut > 0)
 
 # %% ../nbs/06a_translation.ipynb #10e3772c

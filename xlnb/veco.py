@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from .base.core import ConfigError, derive_seed, parse_languages, split_pair
 from .text.batches import MixedBatches, Prepared, encode_pairs, token_frequencies
+from .text.corpora import Corpus
 from .text.tokens import SpecialIds, collate_pairs
 from .encoder.encoder import EncoderConfig, Packing, new_model
 from .encoder.heads import EncoderForMaskedLM
@@ -225,9 +226,12 @@ class VecoData(Prepared):
     start: Path | None = None  # None: random weights
 
 
-def prepare_data(s: Settings) -> VecoData:  # resolved
+def prepare_data(
+    s: Settings,  # resolved
+    corpus: Corpus | None = None,  # None: the one that the settings name
+) -> VecoData:
     "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
-    data = pretraining.prepare_data(s, s.mismatched)
+    data = pretraining.prepare_data(s, s.mismatched, corpus=corpus)
     return VecoData(**vars(data), start=start_folder(s))
 
 # %% ../nbs/06_veco.ipynb #27a11bbc
@@ -651,10 +655,10 @@ def denoising_batches(
     batches = []
     frequencies = {
         lang: token_frequencies(data.store, lang)
-        for pair in data.corpus.valid
+        for pair in held_out.names
         for lang in split_pair(pair)
     }
-    for pair, text in zip(data.corpus.valid, held_out.partners):
+    for pair, text in zip(held_out.names, held_out.partners):
         batch = denoising_batch(text, special)
         language = (1 - text.true["language"]).repeat_interleave(batch["target_cu_seqlens"].diff())
         unigram = pair_unigram(batch["target_labels"][0], language, pair, frequencies)
@@ -687,7 +691,7 @@ def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'hel
 
     def measure(model):
         metrics = held_out_metrics(model.measured, held_out)
-        if s.uses_cross_attention:
+        if s.uses_cross_attention and held_out.partners:
             metrics |= _cross_attention_metrics(model.generator, held_out)
         if batches:
             metrics |= denoising_metrics(model, batches)
@@ -820,9 +824,12 @@ def _some_pairs(data: Prepared) -> list[tuple]:  # of (sentence, sentence)
 def _attention_record(s: Settings, data: Prepared, trained: Trained) -> dict:
     "For a record: attention across the sentences of held-out pairs, by block."
     network = trained.model.primary_network.eval()
+    pairs = _some_pairs(data)
+    if not pairs:
+        return {"attention": []}
     rows = [
         {"layer": row["layer"], "even": round(row["even"], 4), "share": round(row["share"], 4)}
-        for row in attention_across(network, _some_pairs(data), data.tokenizer)
+        for row in attention_across(network, pairs, data.tokenizer)
     ]
     return {"attention": rows}
 

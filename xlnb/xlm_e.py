@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from .base.core import ConfigError, PALETTE, derive_seed, figure, parse_languages
 from .text.batches import MixedBatches, Prepared
+from .text.corpora import Corpus
 from .encoder.encoder import new_model
 from .encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from .encoder.initialisation import copy_shared, masked_lm_from
@@ -315,9 +316,12 @@ def _part_config(settings, layers):  # without dropout: one pass gives loss and 
     return config
 
 # %% ../nbs/03_xlm_e.ipynb #d0cd5f0f
-def prepare_data(settings: Settings) -> Prepared:  # resolved
+def prepare_data(
+    settings: Settings,  # resolved
+    corpus: Corpus | None = None,  # None: the one that the settings name
+) -> Prepared:
     "Corpus, vocabulary and token store of a run."
-    return pretraining.prepare_data(settings, settings.mismatched)
+    return pretraining.prepare_data(settings, settings.mismatched, corpus=corpus)
 
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
 def make_batches(

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['SAMPLERS', 'VOCABULARIES', 'PAPER', 'FEW_STEPS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve',
            'compare_with_paper', 'bitext_pairs', 'web_counts', 'line_counts_by_pair', 'some_lines', 'with_noise',
-           'measured_pairs', 'open_bitext', 'shared_vocabulary', 'prepared', 'prepare_data', 'pair_probabilities',
-           'make_batches', 'grouped', 'record_facts', 'scores', 'best_score', 'ByLanguage', 'words_by_language',
-           'measure_layers', 'evaluate_run', 'describe', 'of_words', 'words_known', 'grid_measures']
+           'measured_pairs', 'check_bitext', 'open_bitext', 'shared_vocabulary', 'prepared', 'prepare_data',
+           'pair_probabilities', 'make_batches', 'grouped', 'record_facts', 'scores', 'best_score', 'ByLanguage',
+           'words_by_language', 'measure_layers', 'evaluate_run', 'describe', 'of_words', 'words_known',
+           'grid_measures']
 
 # %% ../nbs/04_xy_lent.ipynb #fbac226c
 import math, sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from xlnb.base.core import (
     ConfigError,
+    DataError,
     choose,
     derive_seed,
     numpy_generator,
@@ -32,15 +34,17 @@ from .text import corpora
 from xlnb.text.batches import (
     MixedBatches,
     Prepared,
+    all_text,
     folder_lock,
     prepare,
     short_hash,
     source_hash,
     suggesting_vocabulary,
+    text_hash,
 )
 from .text.corpora import Corpus, Lines
 from .text.counts import read_pair_counts
-from .text.own import open_corpus
+from .text.own import CORPORA, is_named
 from xlnb.text.sampling import (
     entropic_sampling,
     exponent_probabilities,
@@ -49,6 +53,8 @@ from xlnb.text.sampling import (
 from .text.vocab import LEARNED_BY, line_quotas, train_vocab
 from .text.vocap import train_vocap
 from .training.objectives import MaskIds
+
+# %% ../nbs/04_xy_lent.ipynb #fbac22s0
 from .pretraining.experiments import Experiment, renamed_parameters
 from .pretraining.held_out import Evaluation, evaluate, language_metrics, texts_by_language
 from xlnb.pretraining.pretraining import (
@@ -62,6 +68,7 @@ from xlnb.pretraining.pretraining import (
     held_out_spec,
     main,
     max_side,
+    named_corpus,
     run_folder,
     start_folder,
     with_vocabulary,
@@ -71,6 +78,9 @@ from . import xlm_e
 
 # %% ../nbs/04_xy_lent.ipynb #5991b708
 _BITEXTS = ("x-y", "en-x", "none")
+
+
+_AMOUNTS = ("equal", "real", "corpus")
 
 
 SAMPLERS = ("entropic", "m2m", "exponent")
@@ -87,7 +97,8 @@ class Settings(xlm_e.Settings):
     bitext: str = "x-y"  # x-y: pairs of all languages | en-x: pairs with the pivot alone | none: text of the pivot
     pivot: str = "en"  # the language that en-x pairs have in common
     pair_lines: int | None = None  # sentence pairs in all
-    amounts: str = "equal"  # sentences of each pair of languages: equal | real
+    amounts: str | None = None  # sentences of each pair: equal | real | corpus (all there are)
+    min_pair_lines: int = 1  # pairs of languages with fewer sentences are left out
     sampler: str | None = None  # which pair comes next: entropic | m2m | exponent
     temperature: float = 1 / 0.7  # of the languages' shares
     # share of lines in every pair whose second sentence is replaced by that of another line
@@ -154,6 +165,7 @@ def resolve(settings: Settings) -> Settings:
     resolved = fill_in(
         settings,
         sampler="entropic" if settings.bitext == "x-y" else "exponent",
+        amounts="equal" if is_named(settings.corpus) else "corpus",
         vocabulary="vocap" if settings.recipe == "paper" else "joint",
         test_lines=FEW_TESTS.get(settings.size),
     )
@@ -171,7 +183,7 @@ def _check(settings: Settings):
     "Raise `ConfigError` for an invalid value or combination."
     allowed = {
         "bitext": _BITEXTS,
-        "amounts": ("equal", "real"),
+        "amounts": (None, *_AMOUNTS),
         "sampler": (None, *SAMPLERS),
         "recipe": ("default", "paper"),
     }
@@ -182,8 +194,9 @@ def _check(settings: Settings):
         raise ConfigError(f"noise={settings.noise} is not from 0 to below 1")
     if not 0 < settings.temperature < math.inf:
         raise ConfigError(f"temperature={settings.temperature} is not above 0")
-    if settings.pair_lines is not None and settings.pair_lines < 1:
-        raise ConfigError(f"pair_lines={settings.pair_lines} is not above 0")
+    for name in ("pair_lines", "min_pair_lines"):
+        if (value := getattr(settings, name)) is not None and value < 1:
+            raise ConfigError(f"{name}={value} is not above 0")
     _check_combination(settings)
 
 # %% ../nbs/04_xy_lent.ipynb #872ff1bf
@@ -237,7 +250,8 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
 
 # %% ../nbs/04_xy_lent.ipynb #a181ae88
 def _data_rows(s) -> list[tuple]:
-    pairs = f"{s.bitext}: {len(bitext_pairs(s))} pairs of {len(s.trained)} languages"
+    most = "" if is_named(s.corpus) else "at most "
+    pairs = f"{s.bitext}: {most}{len(bitext_pairs(s))} pairs of {len(s.trained)} languages"
     if s.bitext == "none":
         pairs = f"none: text in {s.pivot}"
     sampler = s.sampler if s.uses_pairs else "none"
@@ -246,12 +260,13 @@ def _data_rows(s) -> list[tuple]:
     vocabulary = f"{s.vocab_size:,}, {s.vocabulary}"
     return [
         ("bitext", "x-y: 1,015 pairs of 97 languages", pairs, ""),
+        ("smallest pair", "50,000 sentences", f"{s.min_pair_lines:,}", "small corpora"),
         ("sampling of pairs", "entropic; ε not given", sampler, exact),
         ("temperature", "not given", f"{s.temperature:.3g}", temperature),
         ("vocabulary", "500,000 by VoCap", vocabulary, "a small corpus fills a small one"),
     ]
 
-
+# %% ../nbs/04_xy_lent.ipynb #a181aes0
 def _training_rows(s, paper) -> list[tuple]:
     budget = "recipe" if s.recipe == "paper" else "minutes on a laptop"
     counts = {"steps": "steps", "tokens per task and step": "batch_tokens"}
@@ -284,27 +299,39 @@ def web_counts() -> dict:  # pair → sentences
 # %% ../nbs/04_xy_lent.ipynb #33d1c68a
 def line_counts_by_pair(
     s: Settings,  # resolved
-    most: float = math.inf,  # lines that a pair of languages can give
+    available: dict | None = None,  # pair → lines that there are; None: as many as are asked for
 ) -> dict:  # pair → lines to take
     "The budget in complete lines of each pair; `ConfigError` if a pair has fewer."
-    per_pair = _EMBEDDED_LINES if most == math.inf else most
-    pairs = bitext_pairs(s)
-    budget = s.pair_lines or per_pair * (len(s.trained) - 1)
+    pairs = bitext_pairs(s) if available is None else sorted(available)
+    budget = s.pair_lines or _all_lines(s, available)
     if budget < len(pairs):
         raise ConfigError(f"pair_lines={budget} for {len(pairs)} pairs: give each one line or more")
-    lines = line_quotas(_pair_counts(s, pairs, budget), 1.0, budget)
+    lines = line_quotas(_pair_counts(s, pairs, budget, available), 1.0, budget)
     # every pair has at least one line: the excess comes off the largest
     lines[max(lines, key=lines.get)] -= sum(lines.values()) - budget
-    if short := [p for p, n in lines.items() if n > most]:
+    if short := [p for p, n in lines.items() if available and n > available[p]]:
+        possible = min(int(budget * available[p] / n) for p, n in lines.items())
         raise ConfigError(
-            f"pair_lines={budget}: {short[0]} would need {lines[short[0]]} lines and has {most}; give "
-            f"{int(budget * most / max(lines.values()))} or fewer"
+            f"pair_lines={budget}: {short[0]} would need {lines[short[0]]} lines and has "
+            f"{available[short[0]]}; give {possible} or fewer"
         )
     return lines
 
+# %% ../nbs/04_xy_lent.ipynb #33d1c6s0
+def _all_lines(s: Settings, available: dict | None) -> int:
+    "The budget that no setting names: the corpus's, or that of all en-x pairs if pairs are equal."
+    if available is None:
+        return _EMBEDDED_LINES * (len(s.trained) - 1)
+    if s.amounts == "corpus":
+        return sum(available.values())
+    return min(available.values()) * min(len(available), len(s.trained) - 1)
 
-def _pair_counts(s, pairs, budget) -> dict:  # pair → sentences that its lines are in proportion to
-    if s.amounts == "equal":
+
+def _pair_counts(s, pairs, budget, available) -> dict:
+    "Pair → sentences that its lines are in proportion to."
+    if s.amounts == "corpus":
+        return available
+    if s.amounts != "real":
         return dict.fromkeys(pairs, budget)
     counts = web_counts()
     if absent := [pair for pair in pairs if pair not in counts]:
@@ -348,11 +375,13 @@ def _noisy(pairs, share, seed):
 
 # %% ../nbs/04_xy_lent.ipynb #810556b2
 def measured_pairs(s: Settings) -> dict:  # pair → 'pivot', 'others' or 'unseen'
-    "The pairs of languages that are tested, and the group of each."
-    others = [lang for lang in parse_languages(s.langs) if lang != s.pivot]
+    "The pairs of languages that are tested if the corpus has tests of them, and the group of each."
+    langs = parse_languages(s.langs)
+    others = [lang for lang in langs if lang != s.pivot]
     star = [(s.pivot, lang) for lang in others]
-    ring = zip(others, others[1:] + others[:1])
-    names = dict.fromkeys(pair_name(a, b) for a, b in [*star, *ring])
+    # a corpus of ours has tests of all pairs, which would take long
+    rest = zip(others, others[1:] + others[:1]) if is_named(s.corpus) else combinations(others, 2)
+    names = dict.fromkeys(pair_name(a, b) for a, b in [*star, *rest])
     return {pair: _group(s, pair) for pair in names}
 
 
@@ -361,17 +390,56 @@ def _group(s, pair) -> str:
         return "unseen"
     return "pivot" if s.pivot in split_pair(pair) else "others"
 
+# %% ../nbs/04_xy_lent.ipynb #ch3ckbit
+def _available_lines(s: Settings, corpus: Corpus) -> dict:
+    "Pair → its lines, of those pairs that the bitext is made of and that have enough."
+    counted = corpus.facts["pairs"] if corpus.name in CORPORA else {}
+    available = {}
+    for pair in bitext_pairs(s):
+        if pair in corpus.pairs:
+            available[pair] = counted.get(pair) or sum(1 for _ in corpus.pairs[pair])
+    small = [f"{pair} ({n:,})" for pair, n in available.items() if n < s.min_pair_lines]
+    if small:
+        print(f"min_pair_lines={s.min_pair_lines:,} leaves out {', '.join(small)}", flush=True)
+    return {pair: n for pair, n in available.items() if n >= s.min_pair_lines}
+
+# %% ../nbs/04_xy_lent.ipynb #ch3ckb1t
+def check_bitext(
+    s: Settings,  # resolved
+    name: str,  # of the corpus
+    available: dict,  # pair → lines
+):
+    "Raise `DataError` for a corpus whose pairs are not those that the bitext needs."
+    names = ", ".join(available) or "none"
+    if s.bitext == "en-x" and not available:
+        raise DataError(
+            f"bitext='en-x' reads pairs with {s.pivot}, and {name} has none: choose another pivot"
+        )
+    if s.bitext == "x-y" and len(available) < 2:
+        raise DataError(
+            f"XY-LENT chooses among the pairs of three languages or more, and {name} has in "
+            f"{s.langs}: {names}. Add bitext, or train XLM-E (xlnb.xlm_e), which one pair is "
+            "enough for"
+        )
+    shared = set.intersection(*map(set, map(split_pair, available)))
+    if s.bitext == "x-y" and shared:
+        raise DataError(
+            f"bitext='x-y' with pairs that all have {min(shared)} ({names}): that is bitext='en-x' "
+            f"with pivot={min(shared)!r}; choose it, or add bitext between the other languages"
+        )
+
 # %% ../nbs/04_xy_lent.ipynb #8d9d822d
 def open_bitext(
     s: Settings,  # resolved
+    corpus: Corpus | None = None,  # None: the one that the settings name
 ) -> Corpus:
     "The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs."
-    corpus, available, lines = _open_with_lines(s)
+    corpus, available, lines = _open_with_lines(s, corpus)
     groups = measured_pairs(s)
     tested = {pair for pair, group in groups.items() if group in ("pivot", "others")}
     return replace(
         corpus,
-        text={lang: corpus.text[lang] for lang in s.trained},
+        text={lang: corpus.text[lang] for lang in s.trained if lang in corpus.text},
         pairs={p: _pair_stream(s, corpus, p, available[p], n) for p, n in lines.items()},
         valid={pair: rows for pair, rows in corpus.valid.items() if pair in tested},
         tests=_tests_of(corpus.tests, groups),
@@ -380,19 +448,25 @@ def open_bitext(
     )
 
 # %% ../nbs/04_xy_lent.ipynb #c0d0c579
-def _open_with_lines(s):  # corpus; pair → lines that there are; pair → lines to take
-    langs = parse_languages(s.langs)
+def _open_with_lines(s, corpus):  # corpus; pair → lines that there are; pair → lines to take
     # the embedded corpus generates as many lines as it is asked for
-    if s.corpus == "cldr":
+    if corpus is None and s.corpus == "cldr":
+        if s.amounts == "corpus":
+            raise ConfigError(
+                "amounts='corpus' with corpus='cldr', which has as many sentences as it is asked "
+                "for: use 'equal' or 'real'"
+            )
         lines = line_counts_by_pair(s)
         most = max(lines.values())
-        corpus = open_corpus(s.corpus, langs, s.test_lines, parallel_lines=most)
+        corpus = named_corpus(s, parallel_lines=most)
         return corpus, dict.fromkeys(corpus.pairs, most), lines
-    corpus = open_corpus(s.corpus, langs, s.test_lines)
-    available = corpus.facts["pairs"]
-    return corpus, available, line_counts_by_pair(s, min(available[p] for p in bitext_pairs(s)))
+    corpus = named_corpus(s) if corpus is None else corpus
+    available = _available_lines(s, corpus)
+    if s.uses_pairs:
+        check_bitext(s, corpus.name, available)
+    return corpus, available, line_counts_by_pair(s, available) if available else {}
 
-
+# %% ../nbs/04_xy_lent.ipynb #c0d0c5s0
 def _pair_stream(s, corpus, pair, available, lines):
     stream = some_lines(corpus.pairs[pair], available, lines, derive_seed("bitext", pair))
     return with_noise(stream, s.noise, derive_seed("noise", pair)) if s.noise else stream
@@ -405,6 +479,12 @@ def _tests_of(by_test, pairs) -> dict:  # without tests that have none of the pa
             chosen[name] = shared
     return chosen
 
+# %% ../nbs/04_xy_lent.ipynb #t3xt0fla
+def _text_of(corpus: Corpus, langs: list[str]) -> dict:
+    "The text of languages; of one that has none, its sides of pairs."
+    everything = all_text(corpus)
+    return {lang: corpus.text.get(lang, everything[lang]) for lang in langs}
+
 # %% ../nbs/04_xy_lent.ipynb #3a11ed2d
 def shared_vocabulary(
     s: Settings,  # resolved
@@ -416,19 +496,14 @@ def shared_vocabulary(
     if start := start_folder(s):
         return start
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
-    key = [
-        corpus.name,
-        s.trained,
-        corpus.facts["sha256"],
-        s.vocabulary,
-        s.vocab_size,
-        LEARNED_BY,
-        code,
-    ]
+    text = _text_of(corpus, s.trained)
+    identity = corpus.facts.get("sha256") or text_hash(text)
+    settings = (s.vocabulary, s.vocab_size)
+    key = [corpus.name, s.trained, identity, *settings, LEARNED_BY, code]
     folder = runs_folder() / "data" / f"vocabulary-{short_hash(key)}"
     with folder_lock(folder), suggesting_vocabulary():
         if not (folder / "vocab").exists():
-            VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
+            VOCABULARIES[s.vocabulary](text, s.vocab_size, folder / "vocab")
     return folder / "vocab"
 
 # %% ../nbs/04_xy_lent.ipynb #4c9bf99b
@@ -448,9 +523,10 @@ def prepared(
 
 def prepare_data(
     s: Settings,  # resolved
+    corpus: Corpus | None = None,  # None: the one that the settings name
 ) -> Prepared:
     "Corpus, shared vocabulary and token store of a run."
-    return prepared(s, open_bitext(s))
+    return prepared(s, open_bitext(s, corpus))
 
 # %% ../nbs/04_xy_lent.ipynb #978f76b9
 def pair_probabilities(

@@ -80,9 +80,10 @@ def held_out_sentences(
     valid: dict,  # language pair → held-out (line, line)
     tokenizer,
     max_length: int,  # tokens of a sentence, which is cut there
+    valid_text: dict | None = None,  # language → further held-out lines
 ) -> dict:  # language → list of (tokens,)
     "Held-out sentences by language, without duplicates."
-    lines = {}
+    lines = {lang: dict.fromkeys(text) for lang, text in (valid_text or {}).items()}
     for pair, rows in valid.items():
         for lang, side in zip(split_pair(pair), zip(*rows)):
             lines.setdefault(lang, {}).update(dict.fromkeys(side))
@@ -125,6 +126,14 @@ def _with_baselines(batch: dict, frequencies, lang: str) -> LanguageText:
     )
     return LanguageText(batch, round(unigram_loss(masked, frequencies), 5), drawn)
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #n0heldou
+def _no_held_out(name: str, lacking: str) -> DataError:
+    "The error of a corpus without held-out text."
+    return DataError(
+        f"{name} has no held-out {lacking}, on which a run is measured while it trains: give some "
+        "hundred as `Corpus(…, valid={'de-en': [(…, …), …]})`"
+    )
+
 # %% ../../nbs/pretraining/00_held_out.ipynb #114ee82a
 def texts_by_language(
     data: Prepared,
@@ -133,11 +142,15 @@ def texts_by_language(
     valid: dict | None = None,  # language pair → held-out (line, line); None: those of the corpus
     tokens: int = 2048,  # of each language, at most
 ) -> dict[str, LanguageText]:
-    "Masked held-out text by language."
+    "Masked held-out text of the languages that have any; `DataError` if none has."
+    valid_text = data.corpus.valid_text if valid is None else {}
     valid = data.corpus.valid if valid is None else valid
-    sentences = held_out_sentences(valid, data.tokenizer, spec.length - 2)
+    sentences = held_out_sentences(valid, data.tokenizer, spec.length - 2, valid_text)
+    measured = [lang for lang in langs if lang in sentences]
+    if not measured:
+        raise _no_held_out(data.corpus.name, f"sentences of {', '.join(langs)}")
     texts = {}
-    for lang in langs:
+    for lang in measured:
         batch = masked_text(sentences[lang], spec, data.tokenizer, lang, tokens)
         texts[lang] = _with_baselines(batch, token_frequencies(data.store, lang), lang)
     return texts
@@ -327,6 +340,16 @@ def pair_unigram(
             total += unigram_loss(tokens, frequencies[lang]) * len(tokens)
     return total / len(ids)
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #s3veral1
+def _check_several(rows: list, pair: str):
+    "Raise `DataError` where a side is one sentence, so that none can stand in its place."
+    for lang, side in zip(split_pair(pair), zip(*rows)):
+        if len(set(side)) < 2:
+            raise DataError(
+                f"the held-out pairs of {pair} have one {lang} sentence, {side[0]!r:.60}: give "
+                "some hundred different ones"
+            )
+
 # %% ../../nbs/pretraining/00_held_out.ipynb #713413db
 def pair_text(
     rows: list,  # held-out (line, line) of one language pair
@@ -342,6 +365,7 @@ def pair_text(
             f"no held-out pair of {pair} is without digits, which a model could copy: give some "
             f"hundred"
         )
+    _check_several(wordy[: spec.gain_pairs], pair)
     pairs = []
     for first, second in encode_pairs(wordy[: spec.gain_pairs], tokenizer):
         pairs.append((first[: spec.max_side], second[: spec.max_side]))
@@ -412,33 +436,38 @@ class HeldOut:
     pairs: dict  # language pair → lines of the first and of the second language, for retrieval
     tokenizer: object
     read: tuple[bool, ...]  # for each of `partners`, whether the run trains on this language pair
+    names: tuple[str, ...]  # of `partners`
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #ce1b3751
 def _languages_of(pairs) -> set[str]:
     return {*chain.from_iterable(map(split_pair, pairs))}
 
+
+def _of_languages(by_pair: dict, langs) -> dict:
+    "The pairs of which both languages are among these."
+    return {pair: rows for pair, rows in by_pair.items() if {*split_pair(pair)} <= {*langs}}
+
 # %% ../../nbs/pretraining/00_held_out.ipynb #h0ldout1
 def hold_out(data: Prepared, spec: HeldOutSpec) -> HeldOut:
-    "The held-out text of a run, from held-out pairs only; `DataError` where there are none."
-    valid = data.corpus.valid
-    if not valid:
-        raise DataError(
-            f"{data.corpus.name} has no held-out pairs, on which a run is measured while it "
-            f"trains: give "
-            "some hundred as `Corpus(…, valid={'de-en': [(…, …), …]})`"
-        )
+    "The held-out text of a run; `DataError` where there is none."
+    corpus = data.corpus
+    valid = corpus.valid
+    if not valid and (data.store.pairs or not corpus.valid_text):
+        raise _no_held_out(corpus.name, "pairs")
     trained = {*data.store.text} | _languages_of(data.store.pairs)
-    measured = _languages_of(valid) & trained
-    langs = [lang for lang in data.corpus.langs if lang in measured]
+    measured = (_languages_of(valid) | {*corpus.valid_text}) & trained
+    langs = [lang for lang in corpus.langs if lang in measured]
     texts = texts_by_language(data, spec, langs, tokens=spec.text_tokens)
     frequencies = {lang: token_frequencies(data.store, lang) for lang in langs}
     partners = []
     pairs = {}
+    valid = _of_languages(valid, langs)
     for pair, rows in valid.items():
         partners.append(pair_text(rows, pair, frequencies, spec, data.tokenizer))
-        pairs[pair] = _unambiguous(rows, spec.retrieval_pairs)
+        if once := _unambiguous(rows, spec.retrieval_pairs):
+            pairs[pair] = once
     read = tuple(pair in data.store.pairs for pair in valid)
-    return HeldOut(texts, partners, pairs, data.tokenizer, read)
+    return HeldOut(texts, partners, pairs, data.tokenizer, read, tuple(valid))
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #a13061aa
 def _unambiguous(rows, max_pairs: int) -> tuple:  # lines of the first and of the second language
@@ -459,13 +488,10 @@ def held_out_metrics(
     metrics = {}
     for name in by_language[0]:
         metrics[f"text_{name}"] = _weighted(_column(by_language, name), masked)
-    by_pair = [pair_metrics(model, text, ids) for text in held_out.partners]
-    metrics |= _means(by_pair, by_pair[0])
-    metrics |= _across_scripts(by_pair, held_out.partners)
     metrics["unigram"] = _weighted([text.unigram for text in texts], masked)
-    metrics["tlm_unigram"] = _mean([text.unigram for text in held_out.partners])
-    metrics |= _trained_pairs(by_pair, held_out)
-    metrics |= retrieval_by_layer_mean(model.network, held_out)
+    if held_out.partners:
+        metrics |= _pair_means(model, held_out, ids)
+        metrics |= retrieval_by_layer_mean(model.network, held_out)
     return {f"held_out/{name}": value for name, value in metrics.items() if math.isfinite(value)}
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #7348261e
@@ -486,6 +512,15 @@ def _trained_pairs(by_pair, held_out) -> dict:
         if read:
             trained.append({"tlm_read": metrics["tlm"], "tlm_read_unigram": text.unigram})
     return _means(trained, trained[0]) if 0 < len(trained) < len(by_pair) else {}
+
+# %% ../../nbs/pretraining/00_held_out.ipynb #pa1rmean
+def _pair_means(model: MeasuredNetworks, held_out: HeldOut, ids: MaskIds) -> dict:
+    "Losses and gains of held-out pairs, means over language pairs."
+    by_pair = [pair_metrics(model, text, ids) for text in held_out.partners]
+    metrics = _means(by_pair, by_pair[0])
+    metrics |= _across_scripts(by_pair, held_out.partners)
+    metrics["tlm_unigram"] = _mean([text.unigram for text in held_out.partners])
+    return metrics | _trained_pairs(by_pair, held_out)
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #by1ayer0
 def retrieval_by_layer_mean(network, held_out: HeldOut) -> dict:  # 'found_layer0' …
@@ -749,7 +784,7 @@ def _share_of_tests(data: Prepared, share: float) -> Prepared:
 def seconds_per_sentence(network, data: Prepared, sentences: int = 8) -> float:
     "Seconds a network takes for a held-out sentence on this machine; 0 without held-out text."
     pairs = chain.from_iterable(rows[:sentences] for rows in data.corpus.valid.values())
-    lines = [*chain.from_iterable(pairs)][:sentences]
+    lines = [*chain(chain.from_iterable(pairs), *data.corpus.valid_text.values())][:sentences]
     if not lines:
         return 0.0
     # the first call takes longer
@@ -778,7 +813,7 @@ def fit_to_time(
     if sentences >= tests + phrases:
         return data, probed, "all test lines"
     with_probes = sentences >= 0.2 * (tests + phrases)
-    share = min(1, sentences / (tests + phrases if with_probes else tests))
+    share = min(1, sentences / max(1, tests + phrases if with_probes else tests))
     probe_share = share if with_probes else 0
     train = int(probe_share * probed.train)
     probed = replace(probed, train=train, test=int(probe_share * probed.test))

@@ -7,11 +7,11 @@ __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'SUBWORDS_OF_OTHER_TEXT', 'WARMUP
            'MIN_STEPS_BETWEEN_EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in', 'size_defaults',
            'check_choices', 'check_amounts', 'with_vocabulary', 'restarts_positions', 'max_side', 'network_config',
            'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report',
-           'start_config', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run',
-           'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel',
-           'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config', 'limited_threads', 'Trained',
-           'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
-           'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
+           'start_config', 'named_corpus', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops',
+           'plan_run', 'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group',
+           'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config',
+           'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
+           'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -29,6 +29,7 @@ from torch import nn
 from xlnb.base.core import (
     CheckpointError,
     ConfigError,
+    DataError,
     append_record,
     atomic_path,
     check_types,
@@ -50,7 +51,9 @@ from xlnb.text.batches import (
     short_hash,
     source_hash,
 )
+from ..text.cldr import LOCALES
 from ..text.contamination import describe as describe_overlap
+from ..text.corpora import Corpus
 from xlnb.text.own import (
     check_corpus,
     corpus_for_record,
@@ -61,6 +64,21 @@ from xlnb.text.own import (
 )
 from ..text.tokenizers import is_recorded_vocabulary, open_vocabulary
 from ..text.tokens import SpecialIds
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #34680ds0
+from xlnb.encoder.encoder import (
+    SIZES,
+    EncoderConfig,
+    checkpoint_type,
+    compile_blocks,
+    config_for,
+    forward_flops,
+    new_model,
+)
+from ..encoder.heads import EncoderForMaskedLM, head_flops
+from ..encoder.initialisation import has_output_layer, masked_lm_config
+from ..encoder.loading import RUN_NETWORKS, model_folder, model_title
+from ..training.objectives import Masking, MaskIds, guess
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
 from xlnb.encoder.encoder import (
@@ -507,19 +525,29 @@ def start_config(
     config.num_hidden_layers = layers or config.num_hidden_layers
     return config
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #nam3dc0r
+def named_corpus(
+    settings: RunSettings,  # filled in
+    **generated,  # as of `open_corpus`
+) -> Corpus:
+    "The corpus that the settings name; of a folder, what is in it is printed."
+    if listing := describe_corpus(settings.corpus):
+        print(listing, flush=True)
+    langs = parse_languages(settings.langs)
+    return open_corpus(settings.corpus, langs, test_lines=settings.test_lines, **generated)
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37s34
 def prepare_data(
     settings: RunSettings,  # filled in
     shuffle_pairs: bool = False,
     # folder or hub name of a tokenizer; None: by the settings
     vocabulary: Path | str | None = None,
+    corpus: Corpus | None = None,  # None: the one that the settings name
 ) -> Prepared:
     "Corpus, vocabulary (that of `init`, where there is one) and token store of a run."
-    if listing := describe_corpus(settings.corpus):
-        print(listing, flush=True)
     if settings.names_vocabulary:
         vocabulary = settings.vocabulary
-    corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
+    corpus = named_corpus(settings) if corpus is None else corpus
     if getattr(settings, "uses_pairs", False):
         require_pairs(corpus, f"tasks={settings.tasks!r}")
     return prepare(
@@ -540,6 +568,21 @@ def step_tokens(
     pairs = round(2 * settings.batch_tokens * settings.parallel_share)
     return 2 * settings.batch_tokens - pairs, pairs
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #s0urces1
+def _check_sources(data: Prepared, text_tokens: int, pair_tokens: int):
+    "Raise `DataError` for a corpus without text, or without pairs, of which a step needs tokens."
+    name = data.corpus.name
+    if text_tokens and not data.store.text:
+        raise DataError(
+            f"{name} has no text, of which every step reads some: give lines of each language "
+            "beside the pairs"
+        )
+    if pair_tokens and not data.store.pairs:
+        raise DataError(
+            f"{name} has no translation pairs, of which every step reads some: give bitext, or "
+            "choose tasks that read text alone, such as tasks='mlm'"
+        )
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #22b29c61
 def make_batches(
     settings: RunSettings,
@@ -550,7 +593,8 @@ def make_batches(
     pair_probabilities: dict | None = None,  # language pair → share; None: by `alpha`
     pair_form: str = "joined",  # or 'separate'
 ) -> MixedBatches:
-    "The batches of a run."
+    "The batches of a run; `DataError` for a corpus without the text or pairs that they need."
+    _check_sources(data, text_tokens, pair_tokens)
     shape = BatchShape(
         BY_SIZE[settings.size].length,
         max_side(settings),
@@ -1052,7 +1096,7 @@ class Recipe:
     phase: Phase
     Settings: type  # frozen dataclass of `RunSettings`
     resolve: Callable  # settings → settings, filled in; raises `ConfigError`
-    prepare: Callable  # settings → `Prepared`, or a subclass that holds more
+    prepare: Callable  # settings, `Corpus` if they do not name it → `Prepared`, or a subclass
     # (settings, data, Trained, minutes) → metrics by flat name, and the part of the tests they cover
     evaluate: Callable
     describe: Callable  # record → the kind of its run, in words
@@ -1082,6 +1126,21 @@ def overlap_report(data: Prepared) -> str:
     if "cldr" in facts:
         return f"{name}: tests are kept out of training text"
     return f"{name}: whether tests stand in the training text was not looked at: xlnb.text.contamination.survey does"
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #abs3ntm1
+_WITHOUT = {  # part of a corpus → what is not measured if it is empty
+    "valid": "no held-out pairs in this corpus: no translation gain, no retrieval while it trains",
+    "tests": "no tests in this corpus: no retrieval accuracy@1 at the end",
+    "gold": "no gold links in this corpus: no alignment error rate",
+}
+
+
+def absent_measures(corpus: Corpus) -> list[str]:
+    "What cannot be measured on a corpus, and why, in lines for a person."
+    lines = [line for part, line in _WITHOUT.items() if not getattr(corpus, part)]
+    if sum(lang in LOCALES for lang in corpus.langs) < 2:
+        lines.append("fewer than two of the languages are in CLDR: no probes")
+    return lines
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #b40a397d
 def record_of(
@@ -1124,11 +1183,12 @@ def write_run_cards(recipe: Recipe, record: dict, trained: Trained):
 def run(
     recipe: Recipe,
     settings: RunSettings,  # filled in
+    corpus: Corpus | None = None,  # to train on; None: the one that the settings name
 ) -> dict | None:  # the record; None in processes other than the first
     "Prepare the data, train earlier phases and the phase of the paper, evaluate, and return the record."
     start_processes()
     first_process = rank_and_world()[0] == 0
-    data = _prepare_once(recipe, settings)
+    data = _prepare_once(recipe, settings, corpus)
     if first_process:
         announce(recipe, settings, data)
     start = time.monotonic()
@@ -1155,12 +1215,12 @@ def _train_or_diverge(recipe, settings, data, minutes) -> Trained:
         return _diverged(recipe.phase, settings, data, error)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #553659bf
-def _prepare_once(recipe, settings) -> Prepared:
+def _prepare_once(recipe, settings, corpus=None) -> Prepared:
     "Process 0 makes vocabulary and token store, then the others open them."
     rank = rank_and_world()[0]
     if rank:
         dist.barrier()
-    data = recipe.prepare(settings)
+    data = recipe.prepare(settings, corpus) if corpus else recipe.prepare(settings)
     if not rank and dist.is_initialized():
         dist.barrier()
     return data
@@ -1168,7 +1228,7 @@ def _prepare_once(recipe, settings) -> Prepared:
 # %% ../../nbs/pretraining/04_pretraining.ipynb #0f0ad370
 def announce(recipe: Recipe, settings: RunSettings, data: Prepared):
     "Print the overlap of tests and training text, and on standard error the cost of the run."
-    print(overlap_report(data), flush=True)
+    print(overlap_report(data), *absent_measures(data.corpus), sep="\n", flush=True)
     if start := start_report(settings):
         print(start, flush=True)
     announce_plan(recipe.plan(settings, data), settings)

@@ -41,7 +41,8 @@ from xlnb.base.core import (
 from ..text.batches import MappedBatches, Prepared, folder_lock, short_hash, source_hash
 from ..text.catalogue import SETS, dictionary as published_dictionary
 from ..text.cldr import LOCALES, dictionary
-from ..text.corpora import Lines
+from ..text.corpora import Corpus, Lines
+from ..text.own import CORPORA
 from ..text.tokens import permuted
 from ..text.vectors import WordVectors, read_vectors
 from ..encoder.heads import EncoderForMaskedLM
@@ -458,6 +459,19 @@ def _families(entries) -> list[str]:  # (word, word of the hub) → a word of th
         names[group] = min(b, names.get(group, b))
     return [names[group] for group in groups]
 
+# %% ../../nbs/results/07c_static_runs.ipynb #entr1es0
+def _entries(lang: str, hub: str, source: str, forms: dict, name: str) -> list[tuple[str, str]]:
+    "A lexicon's entries; none, which is said, where text of your own has no published lexicon."
+    if source == "cldr":
+        return _names(lang, hub)
+    try:
+        return _published(lang, hub, source, forms)
+    except (FileNotFoundError, ConfigError) as absent:
+        if name in CORPORA:
+            raise
+        print(f"no lexicon of {lang} and {hub}: no translation of words ({absent})", flush=True)
+        return []
+
 # %% ../../nbs/results/07c_static_runs.ipynb #steacher1
 def lexicons(
     corpus,
@@ -468,7 +482,8 @@ def lexicons(
     "Entries of one word on both sides; words that hang together by them are all known or all for the test."
     source = source or ("cldr" if corpus.name == "cldr" else "muse")
     available = {*LOCALES} if source == "cldr" else {*SETS[source].langs}
-    langs = [lang for lang in corpus.langs if lang != hub and {lang, hub} <= available]
+    with_text = [lang for lang in corpus.langs if lang in corpus.text]
+    langs = [lang for lang in with_text if lang != hub and {lang, hub} <= available]
     forms = (
         {}
         if source == "cldr"
@@ -477,9 +492,8 @@ def lexicons(
     known = {}
     test = {}
     for lang in langs:
-        rows = dict.fromkeys(
-            _names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms)
-        )
+        if not (rows := dict.fromkeys(_entries(lang, hub, source, forms, corpus.name))):
+            continue
         is_known = [derive_seed("known entry", family) % 2 == 0 for family in _families([*rows])]
         known[lang] = [*compress(rows, is_known)]
         test[lang] = [*compress(rows, map(not_, is_known))]
@@ -498,15 +512,16 @@ class TransferData(Prepared):
 
 def prepare_data(
     s: Settings,  # resolved
+    corpus: Corpus | None = None,  # None: the one that the settings name
 ) -> TransferData:
     "Corpus, vocabulary (that of `init`, if it is given), token store and lexicon."
     # as a record names them they cannot be read
     if s.reads_files:
         _check_files(s)
-    data = pretraining.prepare_data(s)
+    data = pretraining.prepare_data(s, corpus=corpus)
     return TransferData(**vars(data), lexicon=lexicons(data.corpus, s.hub))
 
-
+# %% ../../nbs/results/07c_static_runs.ipynb #86649fs0
 def new_base(s: Base, data: Prepared) -> MaskedLanguageModel:  # resolved
     "A masked language model as the base run starts with it."
     return MaskedLanguageModel(new_masked_lm(s), MASKING, MaskIds.of(data.tokenizer), s.uses_pairs)
@@ -571,9 +586,7 @@ def distilled(
     if few and s.corpus == "cldr" and method == "x2static":
         few["epochs"] = 40
     settings = Distillation(method=method, lowercase=False, seed=s.seed, **few, **how)
-    text = {
-        lang: Lines(_first, data.corpus.text[lang], s.teacher_lines) for lang in data.corpus.langs
-    }
+    text = {lang: Lines(_first, lines, s.teacher_lines) for lang, lines in data.corpus.text.items()}
     return {
         lang: distil(encoder, text[lang], lang, data.tokenizer, cache / lang, settings=settings)
         for lang in text

@@ -172,6 +172,8 @@ class Corpus:
     facts: dict = field(default_factory=dict)  # origin, licence, versions, sha256 of files, counts
     # name → pair → links by hand
     gold: dict[str, dict[str, list["AlignedPair"]]] = field(default_factory=dict)
+    # language → held-out lines of a language that no held-out pair has
+    valid_text: dict[str, list[str]] = field(default_factory=dict)
 
     def __repr__(self):
         parts = {"text": self.text, "pairs": self.pairs, "tests": self.tests}
@@ -187,6 +189,8 @@ class Corpus:
         _check_names(self)
         object.__setattr__(self, "valid", _checked_pairs(self.valid))
         object.__setattr__(self, "tests", _checked_tests(self.tests))
+        lines = zip(self.valid_text, _checked_texts(self.valid_text.values(), "valid_text"))
+        object.__setattr__(self, "valid_text", dict(lines))
 
 # %% ../../nbs/text/00_corpora.ipynb #05b3f64f
 def _word_tuple(words, name: str) -> tuple[str, ...]:
