@@ -273,3 +273,19 @@ def test_an_encoder_that_saw_no_pairs_reads_them_apart(kind, folders, tmp_path):
     for method in ("optimal_transport", "argmax"):
         apart = align(pairs, folders[kind], method=method, joint=False)
         assert [*align(pairs, folders[kind], method=method)] == [*apart]
+
+
+def test_heads_are_warmed_on_a_frozen_body(folders):
+    settings = settings_of("xlm_e", folders["bert"], warm_heads_steps=2)
+    data = xlm_e.prepare_data(settings)
+    cold = xlm_e.new_xlm_e(settings, data).state_dict()
+    after = xlm_e.with_warm_heads(xlm_e.PHASE, settings, data)
+    warm = xlm_e.new_xlm_e(settings, after).state_dict()
+    moved = {name for name in cold if not torch.equal(cold[name], warm[name])}
+    assert {"generator.head.dense.weight", "discriminator.head.weight"} <= moved
+    assert all(".head." in name and "decoder.weight" not in name for name in moved)
+    trained = train_phase(xlm_e.PHASE, settings, after)
+    body = "discriminator.encoder.layers.0.up.weight"
+    assert not torch.equal(trained.model.state_dict()[body], warm[body])
+    with pytest.raises(ConfigError, match="warm_heads_steps=2 without init: the body is frozen"):
+        settings_of("xlm_e", "", warm_heads_steps=2)

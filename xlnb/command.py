@@ -32,7 +32,7 @@ class Encode:
 
     # file, a sentence per line; '-' is standard input
     text: Positional[Annotated[str, arg(metavar="TEXT")]]
-    model: str  # folder of an encoder with its tokenizer
+    model: str  # encoder with its tokenizer: folder, run, or hub name
     output: str  # file that ends in .npy
     layer: int | None = None  # 0 = embeddings; None: as the model's folder says
     pool: str | None = None  # mean | mean_special | first; None: as the model's folder says

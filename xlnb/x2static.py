@@ -698,7 +698,7 @@ def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
 
 # %% ../nbs/07_x2static.ipynb #fb0932ba
 def read_contexts(
-    model,  # folder of a saved encoder, or a loaded one (then with `tokenizer`)
+    model,  # folder, run or hub name of an encoder, or a loaded one (then with `tokenizer`)
     text,  # a path, or a list or other iterable of lines that can be read twice
     cache,  # folder of the encoder's output; what it already has of the same pass is not computed again
     language: str | None = None,  # code, for the segmenter
@@ -1131,7 +1131,7 @@ def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
 
 # %% ../nbs/07_x2static.ipynb #adcf2341
 def distil(
-    model,  # folder of a saved encoder, or a loaded one (then with `tokenizer`)
+    model,  # folder, run or hub name of an encoder, or a loaded one (then with `tokenizer`)
     text,  # a path, or a list or other iterable of lines that can be read twice
     language: str | None = None,  # code, for the segmenter and the record
     tokenizer=None,  # the folder's own if None
@@ -1165,7 +1165,7 @@ def distil(
 class _CommandLine(Distillation):
     "Options of the command that are not settings of a distillation."
 
-    model: str = ""  # folder of an encoder with its tokenizer
+    model: str = ""  # encoder with its tokenizer: folder, run, or hub name
     text: str = ""  # file: a sentence, or a paragraph, per line
     output: str = ""  # file that is written: .safetensors, .vec, .txt or .bin
     language: str | None = None  # code of the language of the text

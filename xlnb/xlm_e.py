@@ -7,12 +7,15 @@ __all__ = ['TASKS', 'GENERATOR_LAYERS', 'STEPS', 'BATCH_TOKENS', 'PAPER', 'MASK_
            'RENAMED', 'RECIPE', 'Corruption', 'corruption_rows', 'plot_corruption', 'Settings', 'resolve',
            'training_flops', 'network_configs', 'prepare_data', 'make_batches', 'detect', 'sums_of_replaced',
            'sides_apart', 'sentence_contrast', 'GeneratorAndDiscriminator', 'XlmE', 'measures', 'untrained_gain',
-           'new_xlm_e', 'plan_of', 'measure_layers', 'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
+           'new_xlm_e', 'with_warm_heads', 'refuse_warm_heads', 'plan_of', 'measure_layers', 'record_facts', 'describe',
+           'compare_with_paper', 'evaluate_run']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -59,6 +62,7 @@ from xlnb.pretraining.pretraining import (
     common_choices,
     comparison_table,
     fill_in,
+    finished_phase,
     held_out_spec,
     loss_names,
     main,
@@ -180,6 +184,8 @@ class Settings(RunSettings):
     pair_mask_rate: float | None = None  # share of a pair's tokens that are masked
     mask_policy: str | None = None  # input at a masked position: mask | 80-10-10
     contrast: float = 0.0  # weight of a sentence contrast (InfoNCE) on pairs
+    warm_heads_steps: int = 0  # first steps, which train the heads alone; needs init
+    warm_heads_rate: float = 2e-3  # highest learning rate of these steps
 
     @property
     def replaces(self) -> bool:
@@ -251,6 +257,7 @@ def _check(settings: Settings):
             raise ConfigError(f"{name}={value} is not between 0 and 1")
     if not 0 <= settings.contrast < math.inf:
         raise ConfigError(f"contrast={settings.contrast} is not 0 or more")
+    _check_warm_heads(settings)
     _check_combination(settings)
 
 # %% ../nbs/03_xlm_e.ipynb #b9720164
@@ -271,6 +278,20 @@ def _check_combination(settings: Settings):
             f"recipe='paper' with size={settings.size!r}: the paper gives batch size, steps and "
             "learning rate for base only; use size='base', or recipe='default' and set them "
             "yourself"
+        )
+
+# %% ../nbs/03_xlm_e.ipynb #3a7e4ea5
+def _check_warm_heads(settings: Settings):
+    "Raise `ConfigError` for a warm-up of heads without a trained encoder, and for amounts that are none."
+    steps = settings.warm_heads_steps
+    if steps < 0:
+        raise ConfigError(f"warm_heads_steps={steps} is below 0")
+    if not 0 < settings.warm_heads_rate < math.inf:
+        raise ConfigError(f"warm_heads_rate={settings.warm_heads_rate} is not above 0")
+    if steps and not settings.init:
+        raise ConfigError(
+            f"warm_heads_steps={steps} without init: the body is frozen meanwhile, so name a "
+            "trained encoder with init"
         )
 
 # %% ../nbs/03_xlm_e.ipynb #fa1d297c
@@ -507,10 +528,64 @@ def untrained_gain(
 # %% ../nbs/03_xlm_e.ipynb #60baf806
 def new_xlm_e(settings: Settings, data: Prepared) -> XlmE:
     "The networks of a run, ready for training."
-    return XlmE(settings, MaskIds.of(data.tokenizer))
+    model = XlmE(settings, MaskIds.of(data.tokenizer))
+    if heads := getattr(data, "heads", None):
+        model.load_pretrained(heads)
+    return model
 
 
 PHASE = Phase("xlm_e", ("xlm_e",), new_xlm_e, make_batches, measures)
+
+# %% ../nbs/03_xlm_e.ipynb #3a7e4ea2
+@dataclass(frozen=True)
+class _WarmData(Prepared):
+    "A prepared corpus, and the run whose networks have warmed heads."
+
+    heads: Path | None = None
+
+
+def _frozen_body(model: XlmE) -> XlmE:
+    for part in model.parts():
+        for name, weight in getattr(model, part).named_parameters():
+            weight.requires_grad_(name.startswith("head."))
+    return model
+
+# %% ../nbs/03_xlm_e.ipynb #3a7e4ea6
+def _warm_phase(phase: Phase) -> Phase:  # of the main training
+    "The phase that trains the heads of its networks alone."
+
+    def schedule(s):
+        warmup_steps = round(WARMUP_SHARE * s.warm_heads_steps)
+        steps = {"steps": s.warm_heads_steps, "warmup_steps": warmup_steps}
+        return replace(s, learning_rate=s.warm_heads_rate, **steps)
+
+    def model(s, data):
+        return _frozen_body(phase.model(s, data))
+
+    return replace(phase, name=f"{phase.name}_heads", model=model, schedule=schedule)
+
+# %% ../nbs/03_xlm_e.ipynb #3a7e4ea3
+def with_warm_heads(
+    phase: Phase,  # of the main training
+    settings: Settings,  # resolved
+    data: Prepared,
+) -> Prepared:
+    "The data with the finished warm-up of the heads, if the settings ask for one."
+    if not settings.warm_heads_steps:
+        return data
+    first = replace(settings, out="")  # `out` is the folder of the main phase
+    warm = _warm_phase(phase)
+    finished_phase(warm, first, data, settings.max_minutes)
+    return _WarmData(**vars(data), heads=pretraining.run_folder(warm, first, data))
+
+# %% ../nbs/03_xlm_e.ipynb #3a7e4ea4
+def refuse_warm_heads(settings: Settings):
+    "Raise `ConfigError` in runs that have other earlier phases, or none."
+    if settings.warm_heads_steps:
+        raise ConfigError(
+            f"warm_heads_steps={settings.warm_heads_steps}: heads are warmed in 03_xlm_e and "
+            "04_xy_lent; leave it out"
+        )
 
 # %% ../nbs/03_xlm_e.ipynb #7b2a8ee9
 def plan_of(
@@ -760,6 +835,7 @@ RECIPE = Recipe(
     evaluate_run,
     describe,
     plan_of,
+    earlier_phases=partial(with_warm_heads, PHASE),
     record_entries=record_facts,
     renamed=RENAMED,
     experiments=EXPERIMENTS,

@@ -723,6 +723,7 @@ RECIPE = Recipe(
     evaluate_run,
     describe,
     xlm_e.plan_of,
+    earlier_phases=partial(xlm_e.with_warm_heads, PHASE),
     record_entries=record_facts,
     renamed=xlm_e.RENAMED,
     experiments=EXPERIMENTS,

@@ -580,7 +580,7 @@ def _links_of(rows, reading: _Reading, joint: bool) -> dict:  # method → layer
 # %% ../../nbs/measures/02_alignment.ipynb #01624bde
 def align(
     pairs,  # n pairs of sentences: strings, whose words end at blank and tab, or lists of words
-    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
     layer=None,  # 0 (embeddings) to L (last block), a list of them, 'all'; None: two thirds up, 8 of 12
     method=None,  # one of METHODS, CROSSED, or a list of them; None: optimal_transport or argmax, by encoder
     tokenizer=None,  # the folder's own if None
@@ -652,7 +652,7 @@ def _check_gold(gold):
 
 # %% ../../nbs/measures/02_alignment.ipynb #400002b0
 def aer_by_layer(
-    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
     gold: dict,  # test name → pair → list of AlignedPair
     tokenizer=None,  # the folder's own if None
     layer="all",  # or one layer, or a list of layers; None: two thirds up
@@ -881,7 +881,7 @@ class _CommandLine:
     first: Positional[Annotated[str, arg(metavar="FIRST")]]
     # file of translations, line by line
     second: Positional[Annotated[str, arg(metavar="SECOND")]]
-    # folder of an encoder with its tokenizer; None: IBM-1 with a diagonal prior, trained on the two files
+    # encoder with its tokenizer (folder, run or hub name); None: IBM-1 with a diagonal prior, trained on the two files
     model: str | None = None
     layer: int | None = None  # of the encoder; None: two thirds up
     # of the encoder: optimal_transport | entropic_ot | argmax | itermax | match | softmax;

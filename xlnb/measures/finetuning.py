@@ -48,6 +48,7 @@ from xlnb.encoder.loading import (
     check_tokenizer,
     load_model_tokenizer,
     longest_input,
+    model_folder,
 )
 from .retrieval import evaluating
 
@@ -831,7 +832,7 @@ def _keep_best(network, tokenizer, out, step, score, epoch_ends: bool):
 
 # %% ../../nbs/measures/08_finetuning.ipynb #7c69b98e
 def train_head(
-    model,  # folder of a saved encoder with its tokenizer
+    model,  # folder, run or hub name of an encoder with its tokenizer
     task: LearnedTask,
     recipe: FineTuning,
     seed: int,  # of the head, the order of examples, dropout
@@ -841,6 +842,7 @@ def train_head(
 ) -> dict:  # of `training.train`; the network of the best epoch is in `out/best`
     "Train a head and all weights below it, keep the epoch that is best on `dev`; the same call goes on if killed."
     out = Path(out)
+    model = model_folder(model)
     tokenizer = load_model_tokenizer(model)
     network = new_head(model, task.kind, task.labels, seed, task.partner).train()
     check_tokenizer(tokenizer, network.config)

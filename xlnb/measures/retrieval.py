@@ -237,7 +237,7 @@ def sentence_reading(
 # %% ../../nbs/measures/00_retrieval.ipynb #1b36f365
 def encode(
     sentences: list[str],  # n sentences
-    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
     layer=None,  # 0 (embeddings) to L (last block), some of them, 'all'; None: as in `sentence_reading`
     tokenizer=None,  # the folder's own if None
     pool: str | None = None,  # 'mean', 'mean_special' (with <s> and </s>, as XTREME), 'first';
@@ -291,7 +291,7 @@ def centre(vectors):  # (…, n, hidden), one language
 def similarity(
     first: list[str],  # n sentences
     second: list[str],  # m sentences, in any language
-    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
     layer=None,  # 0 (embeddings) to L (last block); None: as in `encode`
     tokenizer=None,  # the folder's own if None
     centred: bool = False,  # subtract the mean of each list
@@ -613,7 +613,7 @@ def _hits_by_layer(first, second, score, device):  # (layers, n, hidden), of one
 
 # %% ../../nbs/measures/00_retrieval.ipynb #2d9d97b0
 def retrieval_by_layer(
-    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
     tests: dict,  # test name → pair → (lines of first, lines of second)
     tokenizer=None,  # the folder's own if None
     layer="all",  # or some layers; None: as in `encode`

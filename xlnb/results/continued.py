@@ -72,6 +72,7 @@ class Settings(xy_lent.Settings):
 # %% ../../nbs/results/04c_continued.ipynb #e1419912
 def resolve(settings: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
+    xlm_e.refuse_warm_heads(settings)
     full = xy_lent.resolve(settings)
     choose("domain", settings.domain, _DOMAINS)
     if not 0 < settings.rate < math.inf:

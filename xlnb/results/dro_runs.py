@@ -84,6 +84,7 @@ def resolve(settings: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     if settings.steps is None and settings.budget_flops is None:
         settings = replace(settings, steps=FEW_STEPS.get(settings.size))
+    xlm_e.refuse_warm_heads(settings)
     full = xy_lent.resolve(settings)
     _check(settings)
     if full.steps < EVALUATIONS:
