@@ -1,11 +1,13 @@
 """Vocabularies made by others: XLM-R's, mBERT's, Gemma's kind and one of our own train any paper."""
 
-import json
+import json, os, shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import write
 from tokenizer_kinds import KINDS, LANGS, SPECIAL, text
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -248,3 +250,64 @@ def test_what_pretraining_cannot_use_is_refused_with_what_to_do(folders, tmp_pat
     settings = veco.Settings(vocabulary=str(folders / "xlmr"), init="somewhere")
     with pytest.raises(ConfigError, match="leave vocabulary out"):
         with_vocabulary(settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lang", LANGS)
+def test_ids_spell_their_text_and_its_words(folders, kind, lang):
+    tokenizer = open_vocabulary(folders / kind).tokenizer
+    for line in text()[lang][:40]:
+        ids = tokenizer(line, add_special_tokens=False)["input_ids"]
+        spelled, spans = meta_xlm.spelled(ids, tokenizer)
+        numbers = meta_xlm.word_numbers(spelled, spans)
+        words = spelled.split()
+        assert [*dict.fromkeys(numbers[numbers >= 0])] == [*range(len(words))]
+        if kind == "mbert":  # which cuts before punctuation marks, as a blank does
+            assert "".join(words) == "".join(line.split())
+        else:
+            assert words == line.split()
+
+
+@pytest.mark.parametrize("kind", ["mbert", "gemma"])
+def test_metaxlm_trains_on_it_beside_a_teacher(folders, kind, runs):
+    settings = meta_xlm.Settings(
+        **{**TINY, "langs": "de,en", "source_lang": "en"},
+        vocabulary=str(folders / kind),
+        meta_steps=2,
+        distil=1.0,
+    )
+    record = run_unmeasured(meta_xlm.RECIPE, meta_xlm.resolve(settings))
+    assert record["run"]["finished"] and record["tokenizer"]["name"] == kind
+    (config,) = runs.glob("runs/meta_xlm-*/generator/config.json")
+    special = open_vocabulary(folders / kind).token_ids
+    assert {name: json.loads(config.read_text())[name] for name in special} == special
+
+
+def test_a_name_in_the_cache_of_the_hub(folders, tmp_path, monkeypatch):
+    repository = tmp_path / "models--some--encoder"
+    shutil.copytree(folders / "mbert", repository / "snapshots" / ("0" * 40))
+    write(repository / "refs" / "main", "0" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    vocabulary = open_vocabulary("some/encoder")
+    assert vocabulary.sha256 == open_vocabulary(folders / "mbert").sha256
+    assert vocabulary.recorded.startswith("some/encoder@")
+    with pytest.raises(ConfigError, match="^'some/other' is neither a folder nor in the cache of"):
+        open_vocabulary("some/other")
+
+
+@pytest.mark.slow
+def test_the_vocabulary_of_xlm_r_itself(runs):
+    "250,002 ids in a model whose embedding matrix has 250,037 rows."
+    folder = Path(os.environ.get("XLNB_MODELS", "/nowhere")) / "multilingual-e5-small"
+    if not folder.exists():
+        pytest.skip("XLNB_MODELS names no folder with multilingual-e5-small")
+    settings = xlm_e.resolve(xlm_e.Settings(vocabulary=str(folder), **TINY))
+    assert settings.vocab_size == 250_002
+    padded = xlm_e.Settings(vocabulary=str(folder), vocab_size=250_037, **TINY)
+    assert xlm_e.resolve(padded).vocab_size == 250_037
+    paper = xlm_e.Settings(vocabulary=str(folder), recipe="paper", size="base", langs="de,ru")
+    assert xlm_e.resolve(paper).vocab_size == 250_002
+    data = xlm_e.prepare_data(settings)
+    assert SpecialIds.of(data.tokenizer) == SpecialIds(0, 1, 2, 3, 250_001)
+    summary = pretraining.train_phase(xlm_e.RECIPE.phase, settings, data).summary
+    assert summary["finished"]

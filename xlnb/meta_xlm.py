@@ -50,6 +50,7 @@ from xlnb.text.matching import (
     RULES,
     Matching,
     cldr_dictionaries,
+    forms_of_ids,
     match_vocabulary,
     muse_dictionaries,
 )
@@ -675,7 +676,9 @@ def start_network(
     if data.source is None:
         return new_masked_lm(s), None
     check_source(s, data.source)
-    config = target_config_for(data.source, s.vocab_size)
+    special = SpecialIds.of(data.tokenizer)
+    ids = (special.bos, special.pad, special.eos, special.mask)
+    config = target_config_for(data.source, s.vocab_size, *ids)
     seed = derive_seed(s.seed, "generator")
     if data.matching is None:
         return initialise(config, data.source, s.parts, seed=seed)
@@ -702,14 +705,29 @@ def word_numbers(
 
 # %% ../nbs/05_meta_xlm.ipynb #spell3d0
 def spelled(ids, tokenizer) -> tuple[str, list]:  # text, (start, end) of each subword
-    "The text of ids of one of our tokenizers; an unknown subword becomes U+FFFD."
-    subwords = tokenizer.convert_ids_to_tokens(list(map(int, ids)))
-    texts = [
-        "\ufffd" if subword == tokenizer.unk_token else subword.replace("\u2581", " ")
-        for subword in subwords
-    ]
-    ends = np.cumsum([0, *map(len, texts)]).tolist()
-    return "".join(texts), list(zip(ends[:-1], ends[1:]))
+    "The text of ids; an unknown subword becomes U+FFFD, a character in several subwords is in the span of each."
+    forms = forms_of_ids(ids, tokenizer)
+    encoded = []
+    for i, form in zip(ids, forms):
+        if i == tokenizer.unk_token_id:
+            form = form.replace(tokenizer.unk_token, "\ufffd")
+        encoded.append(form if isinstance(form, bytes) else form.encode())
+    return b"".join(encoded).decode(errors="replace"), _character_spans(encoded)
+
+
+def _character_spans(encoded: list[bytes]) -> list:  # (start, end) of each part of a text in UTF-8
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    # a character's other bytes are 0x80 to 0xBF
+    begins_character = (data < 0x80) | (data >= 0xC0)
+    characters = np.concatenate([[0], np.cumsum(begins_character)])
+    spans = []
+    end = 0
+    for part in encoded:
+        start = end
+        end = start + len(part)
+        first = characters[start + 1] - 1 if part else characters[start]
+        spans.append((int(first), int(characters[end])))
+    return spans
 
 # %% ../nbs/05_meta_xlm.ipynb #25c8966b
 def _teacher_batch(

@@ -158,15 +158,16 @@ def _check_files(tokenizer, folder: Path):
 
 def _from_hub(name: str):
     "The tokenizer of a name, out of the cache of the hub."
-    from transformers import AutoTokenizer
+    from huggingface_hub import snapshot_download
 
     try:
-        return AutoTokenizer.from_pretrained(name, local_files_only=True)
+        folder = Path(snapshot_download(name, local_files_only=True))
     except (OSError, ValueError) as e:
         raise ConfigError(
             f"{name!r} is neither a folder nor in the cache of the hub: fetch it where there is a "
             f"network (hf download {name}), or give the folder of a tokenizer"
         ) from e
+    return _from_folder(folder)
 
 # %% ../../nbs/text/06b_tokenizers.ipynb #06a0opn2
 @lru_cache(maxsize=4)
