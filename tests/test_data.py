@@ -1,6 +1,6 @@
 "What a run is named by."
 
-import importlib
+import importlib, json
 from collections import Counter
 from functools import cache
 
@@ -79,6 +79,27 @@ def test_indentation_is_code(modules):
         process()
         hashes.add(data.source_hash("vocab"))
     assert len(hashes) == 2
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "",
+        'a "b" \\ \n\t\u2028 ü 文 \U0001f600 \x00 \x7f',
+        "\ud800",
+        ("ü", 'a "b"'),
+        ["x", "\\"],
+        ("", ""),
+        (),
+        None,
+        3,
+        ("a", 1),
+        {"de": "ü", "en": "u"},
+    ],
+)
+def test_text_is_hashed_as_json_whatever_is_in_a_line(row):
+    "Folders of stores are named by this hash: another one would make them anew."
+    assert data._as_json(row) == json.dumps(row)
 
 
 def test_rare_pairs_get_their_share_of_tokens(tmp_path):

@@ -241,7 +241,7 @@ def residual_losses(
 ) -> dict:  # pair → difference
     "Losses minus the least-squares fit of one number per language; all 0 where the languages explain everything."
     langs = sorted({lang for pair in losses for lang in split_pair(pair)})
-    sides = np.array([[lang in split_pair(pair) for lang in langs] for pair in losses], float)
+    sides = np.array([np.isin(langs, split_pair(pair)) for pair in losses], float)
     x = _values(losses, losses, "loss")
     residuals = x - sides @ np.linalg.lstsq(sides, x, rcond=None)[0]
     # rounding, which a best response would magnify
@@ -513,6 +513,10 @@ def _script(line):
     return _EAST.get(name, name)
 
 
+def _scripts(rows) -> list:  # of the lines of either side
+    return [list(map(_script, side)) for side in zip(*rows)]
+
+
 def _usual_scripts(
     scripts,
 ) -> dict:  # pair → two lists; → language → script of most of its lines, over all pairs
@@ -533,8 +537,12 @@ def _other_script(pair, scripts, usual):  # (lines,) bool
     return strange
 
 # %% ../nbs/04a_dro.ipynb #b640e5fd
+def _log_lengths(lines):
+    return np.log([max(1, len(line)) for line in lines])
+
+
 def _lengths(rows):  # log ratio of each line; how little one length says about the other, 0 … 1
-    x, y = (np.log([max(1, len(line)) for line in side]) for side in zip(*rows))
+    x, y = map(_log_lengths, zip(*rows))
     total = x.var() + y.var()
     return x - y, float((x - y).var() / total) if total > _LENGTHS_VARY else 0.0
 
@@ -597,9 +605,7 @@ def text_evidence(
     }
     if empty := [pair for pair, rows in sampled.items() if not rows]:
         raise DataError(f"no lines in {', '.join(empty)}")
-    scripts = {
-        pair: [list(map(_script, side)) for side in zip(*rows)] for pair, rows in sampled.items()
-    }
+    scripts = {pair: _scripts(rows) for pair, rows in sampled.items()}
     usual = _usual_scripts(scripts)
     return {
         pair: _pair_evidence(pair, rows, scripts[pair], usual) for pair, rows in sampled.items()

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 
 import numpy as np
@@ -196,8 +197,18 @@ def text_hash(
         for name, rows in part.items():
             digest.update(f"\n{name}\n".encode())
             for row in rows:
-                digest.update(json.dumps(row).encode())
+                digest.update(_as_json(row).encode())
     return digest.hexdigest()
+
+
+def _as_json(row) -> str:  # a line, or two
+    "What `json.dumps` says, in less than half the time."
+    try:
+        if isinstance(row, (list, tuple)):
+            return f"[{', '.join(map(encode_basestring_ascii, row))}]"
+        return encode_basestring_ascii(row)
+    except TypeError:
+        return json.dumps(row)  # no line: reading says which
 
 
 def all_text(corpus: Corpus) -> dict:
