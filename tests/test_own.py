@@ -1,10 +1,10 @@
 "Text of one's own: what a folder is read as, what is held out of it, and what is said of a folder that cannot be read."
 
-import json
+import json, subprocess, sys
 from zipfile import ZipFile
 
 import pytest
-from conftest import write
+from conftest import ROOT, write
 
 from xlnb.base.core import ConfigError, DataError, numpy_generator
 from xlnb.pretraining import pretraining
@@ -422,3 +422,22 @@ def test_a_data_set_that_cannot_be_loaded(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load)
     with pytest.raises(ConfigError, match="hf:a/b' cannot be loaded .*without a network only"):
         open_corpus("hf:a/b", "de,en")
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_on_a_folder(texts, tmp_path):
+    moses(texts)
+    settings = {"langs": "de,en", "steps": "2", "width": "32", "layers": "2"}
+    arguments = [word for name, value in settings.items() for word in ("-p", name, value)]
+    subprocess.run(
+        [sys.executable, "-m", "papermill", ROOT / "nbs" / "03_xlm_e.ipynb", tmp_path / "ran.ipynb"]
+        + ["-p", "corpus", "my texts", *arguments],
+        cwd=tmp_path,
+        check=True,
+    )
+    [path] = (tmp_path / "root").rglob("03_xlm_e.*.jsonl")
+    record = json.loads(path.read_text("utf-8"))
+    assert record["parameters"]["corpus"] == corpus_for_record(str(texts), "de,en")
+    assert str(tmp_path) not in path.read_text("utf-8")
+    [card] = (tmp_path / "root" / "runs").glob("*/discriminator/README.md")
+    assert "my texts@" in card.read_text("utf-8") and str(tmp_path) not in card.read_text("utf-8")
