@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from test_tokens import contents, pairs, sentences, word_tokenizer, WORDS
 
+import xlnb.text.batches as batches
 import xlnb.text.preparation as preparation
 import xlnb.text.tokens as tokens
 from xlnb.base.core import ConfigError, DataError
 from xlnb.text.contamination import survey
 from xlnb.text.corpora import Corpus
+from xlnb.text.own import open_corpus
 from xlnb.text.preparation import (
     Prepare,
     Step,
@@ -208,6 +210,31 @@ def test_an_engine_that_cannot_be_used_is_an_error(change, message):
 
     with pytest.raises(ConfigError, match=message):
         prepare_store(replace(SETTINGS, **change))
+
+
+def at_once(plan, executor, tasks, **options):
+    for step in (cut, encode, join):
+        for task in range(tasks):
+            step(plan, task, tasks)
+
+
+def test_a_run_takes_the_store_that_was_prepared(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "run_tasks", at_once)
+    monkeypatch.setattr(preparation, "_executor_class", lambda name: None)
+    monkeypatch.setattr(batches, "runs_folder", lambda: tmp_path / "runs")
+    tokenizer.save_pretrained(tmp_path / "vocab")
+    (tmp_path / "own").mkdir()
+    for lang, seed in (("de", 0), ("en", 1)):
+        text = "\n".join(sentences(seed, 1_500))
+        (tmp_path / "own" / f"train.{lang}").write_text(f"{text}\n")
+    vocabulary = str(tmp_path / "vocab")
+    settings = Prepare(str(tmp_path / "own"), vocabulary=vocabulary, langs="de,en", tasks=3)
+    said = prepare_store(settings)
+    assert "3 sources" in said and "valid" in said
+    monkeypatch.setattr(batches, "build_store", None)  # would fail when called
+    corpus = open_corpus(str(tmp_path / "own"), ["de", "en"])
+    data = batches.prepare(corpus, len(tokenizer), vocabulary=vocabulary)
+    assert str(data.store.folder) in said
 
 
 def test_slurm_is_needed_for_slurm(monkeypatch):

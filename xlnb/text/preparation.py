@@ -28,6 +28,7 @@ from xlnb.base.core import (
     split_pair,
     utf8_output,
 )
+from .batches import data_folder, store_name
 from .catalogue import surveyed_tests
 from xlnb.text.contamination import (
     TestSearch,
@@ -56,7 +57,7 @@ from xlnb.text.tokens import (
     remove_leftovers,
     shard_name,
 )
-from .vocab import load_tokenizer
+from .tokenizers import Vocabulary, open_vocabulary
 
 # %% ../../nbs/text/14_preparation.ipynb #prep0005
 @dataclass(frozen=True)
@@ -319,8 +320,8 @@ class Prepare:
 
     # folder with text, a file, or the name of a corpus
     corpus: Positional[Annotated[str, arg(metavar="CORPUS")]]
-    vocabulary: str  # folder of a tokenizer
-    output: str  # folder for the store
+    vocabulary: str  # folder or hub name of a tokenizer
+    output: str | None = None  # folder for the store; None: where a run looks for it
     langs: str | None = None  # codes, e.g. de,en; None: all that a folder has
     executor: str = "local"  # local | slurm | ray
     tasks: int = 1  # pieces that the work is divided into; the store does not depend on it
@@ -348,13 +349,14 @@ def prepare_store(settings: Prepare) -> str:  # what was done
     _executor_class(settings.executor)  # before any text is read
     langs = None if settings.langs is None else parse_languages(settings.langs)
     corpus = open_corpus(settings.corpus, langs)
-    tokenizer = load_tokenizer(settings.vocabulary)
+    vocabulary = open_vocabulary(settings.vocabulary)
+    folder = _output(settings, corpus, vocabulary)
     preparation = plan_preparation(
-        corpus, tokenizer, settings.output, settings.max_side, settings.shard_lines
+        corpus, vocabulary.tokenizer, folder, settings.max_side, settings.shard_lines
     )
     run_tasks(preparation, settings.executor, settings.tasks, **options)
     if settings.executor == "slurm":
-        return f"{settings.output}: the jobs wait in {settings.partition}"
+        return f"{folder}: the jobs wait in {settings.partition}"
     return f"{_describe_store(preparation.plan.folder)}\n{_describe_overlap(preparation, corpus)}"
 
 
@@ -381,3 +383,10 @@ def _describe_overlap(preparation: Preparation, corpus: Corpus) -> str:
         return describe(corpus.facts)
     file = preparation.plan.folder / "overlap.json"
     return describe_tests(json.loads(file.read_text(encoding="utf-8")))
+
+# %% ../../nbs/text/14_preparation.ipynb #prep0030
+def _output(settings: Prepare, corpus: Corpus, vocabulary: Vocabulary) -> Path:
+    "The folder for the store: by default the one in which `prepare` finds it for a run."
+    if settings.output is not None:
+        return Path(settings.output)
+    return data_folder(corpus, vocabulary.size, vocabulary) / store_name(settings.max_side)
