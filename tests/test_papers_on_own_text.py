@@ -11,6 +11,7 @@ from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining.pretraining import absent_measures, run
 from xlnb.results import static_runs
 from xlnb.text.corpora import Corpus
+from xlnb.text.own import open_corpus
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -128,6 +129,19 @@ def test_text_alone_is_enough_for_tasks_without_pairs(capsys):
     assert "no held-out pairs in this corpus" in capsys.readouterr().out
     assert one_step(veco, alone, tasks="ca-mlm")["attention"] == []
     assert "held_out/text_mlm" in one_step(xlm_e, alone, tasks="mrtd")["curve"][-1]
+
+
+def test_a_folder_of_text_alone_has_a_share_held_out(tmp_path):
+    for lang, lines in SENTENCES.items():
+        write(tmp_path / "letters" / f"{lang}.txt", "\n".join(lines) + "\n")
+    own = open_corpus(str(tmp_path / "letters"))
+    assert own.valid == {} and own.pairs == {}
+    for lang, lines in SENTENCES.items():
+        held_out = set(own.valid_text[lang])
+        assert 0 < len(held_out) < len(lines) / 10
+        assert list(own.text[lang]) == [line for line in lines if line not in held_out]
+    data = meta_xlm.prepare_data(settings_of(meta_xlm, vocab_size=80, meta_vocab_size=35), own)
+    assert meta_xlm.hold_out(settings_of(meta_xlm), data, "en").texts.keys() == {"de", "en", "ru"}
 
 
 def test_what_is_not_measured_is_said():

@@ -228,6 +228,32 @@ def _held_out_sentences(sources: list[Source], valid: dict, tests: dict) -> dict
             by_language.setdefault(lang, set()).update(side)
     return {lang: frozenset(lines) for lang, lines in by_language.items()}
 
+# %% ../../nbs/text/06a_own.ipynb #0wnt3xt1
+def _held_out_lines(sources: list[Source], lang: str) -> list[str]:
+    "The share of a language's text that is held out by hash, at most so many lines as are measured."
+    rows = []
+    for line in _lines(sources, lang, Report()):
+        if verse_split(line, HELD_OUT_SHARE, 0.0) == "valid":
+            rows.append((line,))
+            if len(rows) > 2 * MOST_HELD_OUT:
+                rows = _first_by_hash(rows)
+    return [line for (line,) in dict.fromkeys(_first_by_hash(rows))]
+
+
+def _held_out_text(sources: list[Source], langs: list[str], valid: dict) -> dict[str, list[str]]:
+    "Language → held-out lines, of languages that no held-out pair has."
+    in_pairs = {lang for pair, rows in valid.items() if rows for lang in split_pair(pair)}
+    texts = [source for source in sources if source.is_text and source.part == "train"]
+    alone = [lang for lang in langs if lang in _languages_of(texts) and lang not in in_pairs]
+    return {lang: lines for lang in alone if (lines := _held_out_lines(sources, lang))}
+
+# %% ../../nbs/text/06a_own.ipynb #0wnt3xt2
+def _not_trained_on(sources: list[Source], lists: dict) -> dict[str, frozenset]:
+    "Language → all sentences that are held out of its text, from pairs or by themselves."
+    sentences = _held_out_sentences(sources, lists["valid"], lists["tests"])
+    lines = {lang: frozenset(text) for lang, text in lists["valid_text"].items()}
+    return sentences | {lang: sentences.get(lang, frozenset()) | lines[lang] for lang in lines}
+
 # %% ../../nbs/text/06a_own.ipynb #0wn00033
 def _files_read(source: Source, langs: list[str]) -> list[Path]:
     "The files of a source that a corpus of these languages reads."
@@ -265,8 +291,8 @@ def _chosen(folder: Folder, langs) -> list[str]:
 def _read_through(sources: list[Source], langs: list[str]) -> dict:  # JSON values
     "What one reading of all files tells: held-out lists, survey, counts of what was left out."
     lists = _held_out_lists(sources, _pairs_in(sources, langs, "train", "valid", "test"))
-    held_out = _held_out_sentences(sources, lists["valid"], lists["tests"])
-    text, pairs = _streams(_Training(sources, held_out), langs)
+    lists["valid_text"] = _held_out_text(sources, langs, lists["valid"])
+    text, pairs = _streams(_Training(sources, _not_trained_on(sources, lists)), langs)
     lists["overlap"] = survey(text, surveyed_tests(lists["tests"], lists["valid"]), pairs)
     left_out = lists["left_out"]
     for name, stream in (text | pairs).items():
@@ -299,11 +325,12 @@ def folder_corpus(
     key = [langs, facts["sha256"]]
     lists = cached_json("folders", folder.name, key, _CODE, lambda: _read_through(sources, langs))
     valid = {pair: rows for pair, rows in lists["valid"].items() if rows}
-    held_out = _held_out_sentences(sources, lists["valid"], lists["tests"])
-    text, pairs = _streams(_Training(sources, held_out), langs)
+    text, pairs = _streams(_Training(sources, _not_trained_on(sources, lists)), langs)
     _check_held_out(folder, pairs, valid)
     facts |= {"left_out": lists["left_out"], "pairs": {pair: lists["rows"][pair] for pair in pairs}}
-    corpus = Corpus(folder.name, tuple(langs), text, pairs, valid, lists["tests"], facts)
+    held_out = (valid, lists["tests"], facts)
+    valid_text = lists["valid_text"]
+    corpus = Corpus(folder.name, tuple(langs), text, pairs, *held_out, valid_text=valid_text)
     return note_survey(corpus, lists["overlap"])
 
 
