@@ -24,7 +24,6 @@ from torch.nn import functional as F
 from .base.core import ConfigError, PALETTE, derive_seed, figure, parse_languages
 from .text.batches import MixedBatches, Prepared
 from .text.corpora import Corpus
-from .text.matching import forms_of_ids
 from .encoder.encoder import new_model
 from .encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from .encoder.initialisation import copy_shared, masked_lm_from
@@ -113,11 +112,8 @@ def corruption_rows(
 
 def _subwords(ids, tokenizer):  # a space alone: _
     tokens = tokenizer.convert_ids_to_tokens(ids)
-    forms = forms_of_ids(ids, tokenizer)
-    return [
-        token if isinstance(form, bytes) else form.strip() or "_"
-        for token, form in zip(tokens, forms)
-    ]
+    tokens = [token.removeprefix("##").replace("\u2581", " ") for token in tokens]
+    return [token.strip() or "_" for token in tokens]
 
 # %% ../nbs/03_xlm_e.ipynb #abd592c4
 def plot_corruption(

@@ -195,9 +195,8 @@ class RunSettings:
     width: int | None = None  # of the hidden states
     layers: int | None = None  # of the primary network
     relative_positions: str = "gated"  # gated | plain | none
-    relative_bias_init: str = (
-        "local"  # initial values of the bias: local (favours near tokens) | random
-    )
+    # initial values of the bias: local (favours near tokens) | random
+    relative_bias_init: str = "local"
     # buckets for the other sentence of a pair: shared | separate
     cross_sentence_buckets: str = "shared"
     norm: str | None = None  # post | pre
