@@ -356,7 +356,7 @@ def prepare_data(
     mono = prepare(monolingual, s.meta_vocab_size, max_side=max_side(s))
     return MetaData(**vars(data), mono=mono)
 
-# %% ../nbs/05_meta_xlm.ipynb #9aa687s0
+# %% ../nbs/05_meta_xlm.ipynb #9aa687s9
 def _monolingual_corpus(corpus: Corpus, lang: str) -> Corpus:
     "The text of the source language; `DataError` if there is none."
     if lang not in corpus.text:
