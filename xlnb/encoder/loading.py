@@ -56,9 +56,13 @@ _NEEDED = (
 )
 
 
+def _holds_one(folder: Path, patterns) -> bool:
+    return any(any(folder.glob(pattern)) for pattern in patterns)
+
+
 def _is_complete_copy(folder: Path) -> bool:
     "Whether a copy of a model has configuration, weights and tokenizer."
-    return all(any(any(folder.glob(name)) for name in names) for names in _NEEDED)
+    return all(_holds_one(folder, patterns) for patterns in _NEEDED)
 
 
 def _cached_copy(name: str) -> Path | None:
