@@ -570,15 +570,14 @@ def step_tokens(
 # %% ../../nbs/pretraining/04_pretraining.ipynb #s0urces1
 def _check_sources(data: Prepared, text_tokens: int, pair_tokens: int):
     "Raise `DataError` for a corpus without text, or without pairs, of which a step needs tokens."
-    name = data.corpus.name
     if text_tokens and not data.store.text:
         raise DataError(
-            f"{name} has no text, of which every step reads some: give lines of each language "
+            f"{data.corpus.name} has no text, of which every step reads some: give lines of each language "
             "beside the pairs"
         )
     if pair_tokens and not data.store.pairs:
         raise DataError(
-            f"{name} has no translation pairs, of which every step reads some: give bitext, or "
+            f"{data.corpus.name} has no translation pairs, of which every step reads some: give bitext, or "
             "choose tasks that read text alone, such as tasks='mlm'"
         )
 

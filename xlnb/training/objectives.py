@@ -354,8 +354,9 @@ def forbid_spare_rows(
     ids: int,  # of the tokenizer; an embedding matrix may have more rows
 ):
     "Predict no id beyond the tokenizer's: those rows have probability 0, and their biases no gradient."
+    output = network.get_output_embeddings()
     with torch.no_grad():
-        network.head.bias[ids:] = _NEVER
+        output.bias[ids:] = _NEVER
 
 # %% ../../nbs/training/00_objectives.ipynb #9c02a45d
 def _chunked_pass(hidden, weight, bias, labels, noise, uniform, temperature, chunk):
