@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 
 from xlnb.base.core import CheckpointError, ConfigError, read_records
+from xlnb.training.objectives import MaskIds
 from xlnb.training.training import learning_rate_at, read_log
 from xlnb.pretraining.experiments import Experiment, missing, records_of
 from xlnb.pretraining.pretraining import (
@@ -44,6 +45,8 @@ from xlnb.results.continued import (
     scores,
 )
 from xlnb import xlm_e, xy_lent
+
+IDS = MaskIds(4, (0, 1, 2, 3, 4), 100)  # of no tokenizer
 
 SMALL = dict(langs="de,en,hi", steps=6, domain_steps=7, pair_lines=300, test_lines=20)
 
@@ -96,7 +99,7 @@ def test_all_arms_continue_one_base_run(parts, checkpoint):
 
 def test_it_starts_from_the_weights_of_the_base_run(based, checkpoint):
     model = load(small(), based)
-    fresh = xlm_e.XlmE(continuation_of(small()), None)
+    fresh = xlm_e.XlmE(continuation_of(small()), IDS)
     for part in model.parts():
         saved = load_file(checkpoint / part / "model.safetensors")
         here = getattr(model, part).state_dict()
@@ -113,7 +116,7 @@ def test_the_objective_on_the_domain_is_that_of_the_base_run_on_text_alone(tasks
     phase = continuation_of(given)
     assert (phase.tasks, phase.contrast, phase.steps) == (alone, 0.0, 7)
     assert sum(step_tokens(phase)) == sum(step_tokens(base_of(given)))
-    assert phase.mask_policy == given.mask_policy and len(xlm_e.XlmE(phase, None).parts()) == parts_
+    assert phase.mask_policy == given.mask_policy and len(xlm_e.XlmE(phase, IDS).parts()) == parts_
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.1, 4.0])
@@ -429,6 +432,6 @@ def test_arms_of_one_objective_and_seed_share_their_base_run():
 def test_text_of_a_domain_does_not_hide_the_pairs_of_the_base_run(monkeypatch, tasks, pairs):
     monkeypatch.setattr("xlnb.results.continued.load_weights", lambda *_: None)
     data = SimpleNamespace(base=None, tokenizer=SimpleNamespace())
-    monkeypatch.setattr("xlnb.results.continued.MaskIds.of", lambda *_: None)
+    monkeypatch.setattr("xlnb.results.continued.MaskIds.of", lambda *_: IDS)
     model = load(small(tasks=tasks), data)
     assert {getattr(model, part).config.trained_on_pairs for part in model.parts()} == {pairs}

@@ -553,7 +553,7 @@ def test_folders_that_cannot_be_read_are_refused(tmp_path):
     with pytest.raises(
         CheckpointError, match="no model.safetensors: load it with transformers.*save_pretrained"
     ):
-        source_config(tmp_path / "ours")
+        initialise(target_config_for(tmp_path / "ours", 60), tmp_path / "ours", "body")
     weights = {n: w.detach() for n, w in theirs.named_parameters()}
     name = "encoder.layers.1.up.weight"
     for changed in (

@@ -135,7 +135,7 @@ NEEDS = {as_jsonl: "zstandard", as_parquet: "pyarrow", as_po: "translate"}
 
 def everything(corpus, lang="de") -> set:
     "All lines of a language that a corpus has, held out or not."
-    read = set(corpus.text[lang])
+    read = {*corpus.text[lang], *corpus.valid_text.get(lang, ())}
     for pair, rows in corpus.valid.items():
         if lang not in pair.split("-"):
             continue

@@ -586,14 +586,14 @@ def test_english_alone_is_refused_with_the_reason():
             "temperature=2:",
             "am, de, fr, ka, ru",
             "only with en",
-            "temperature=1, where they are",
+            "temperature=1, which keeps the shares of the data",
         ):
             assert words in str(e.value)
         for repair in ("nearest", "relaxed"):
             with pytest.warns(UserWarning, match=f"repair='{repair}' moved .* en .* 50%"):
                 plan = sample(CENTRED, temperature=2, repair=repair)
             assert language_marginals(plan)["en"] == pytest.approx(0.5)
-    with pytest.raises(ConfigError, match="temperature=1, where"):
+    with pytest.raises(ConfigError, match="temperature=1, which keeps"):
         entropic_sampling(CENTRED, temperature=0.5)
     with pytest.raises(ConfigError, match="^marginals cannot be reached"):
         entropic_sampling(CENTRED, marginals=target_marginals(CENTRED, 2))

@@ -136,7 +136,9 @@ def test_a_command_with_a_wrong_argument_ends_with_a_sentence():
         main(RECIPE, ["--weight", "0.0"])
 
 
-NAMES = SimpleNamespace(name="cldr", langs=["de", "en", "ru"])
+NAMES = SimpleNamespace(
+    name="cldr", langs=["de", "en", "ru"], text=dict.fromkeys(["de", "en", "ru"], [])
+)
 
 
 @pytest.mark.parametrize(

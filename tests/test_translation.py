@@ -7,6 +7,7 @@ import pytest
 import torch
 from warm import run_module
 
+from xlnb.encoder.encoder import load
 from xlnb.base.core import CheckpointError, ConfigError, DataError, read_lines
 from xlnb.text.batches import token_frequencies
 from xlnb.training.training import read_log
@@ -109,7 +110,7 @@ def test_a_pretrained_start_is_trained_once_and_taken_over(start):
     data = T.pretrained(s, T.prepare_data(s))
     first = T.pretraining_settings(s)
     assert data.start == run_folder(T.veco.PHASE, first, data) / "generator"
-    network = T.load(data.start, T.EncoderForMaskedLM)
+    network = load(data.start, T.EncoderForMaskedLM)
     model = T.new_translator(s, data.start)
     assert model.config.relative_memory == model.decoder.config.relative_memory == s.relative_memory
     assert torch.equal(model.encoder.layers[1].up.weight, network.encoder.layers[1].up.weight)

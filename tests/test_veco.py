@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import XLMRobertaConfig, XLMRobertaForCausalLM
+from transformers import GPT2Config, GPT2Model, XLMRobertaConfig, XLMRobertaForCausalLM
 
 from xlnb.base.core import CheckpointError, ConfigError, torch_generator
 from xlnb.text.batches import encode_pairs, token_frequencies, without_digits
@@ -399,19 +399,10 @@ def test_a_record_of_a_run_from_an_encoder_can_be_read_again(encoder):
     assert "from" not in V.describe({"parameters": small().for_record()})
 
 
-def test_an_encoder_of_another_family_is_named(tmp_path):
-    XLMRobertaForCausalLM(
-        XLMRobertaConfig(
-            vocab_size=50,
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=8,
-        )
-    ).save_pretrained(tmp_path)
-    with pytest.raises(
-        ConfigError, match="is a xlm-roberta checkpoint: read it with .*load_foreign"
-    ):
+def test_a_decoder_is_no_encoder_to_start_from(tmp_path):
+    config = GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2)
+    GPT2Model(config).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="is a gpt2 checkpoint: only xlnb, roberta"):
         from_encoder(str(tmp_path))
 
 

@@ -942,7 +942,9 @@ def test_a_command_without_what_it_needs_says_how_it_is_used(capsys):
     with pytest.raises(SystemExit, match="--text, --output are needed"):
         main(["--model", "m"])
     shown = capsys.readouterr().out
-    assert shown.startswith("usage: ") and "folder of an encoder with its tokenizer" in shown
+    assert shown.startswith(
+        "usage: "
+    ) and "encoder with its tokenizer: folder, run, or hub name" in " ".join(shown.split())
 
 
 @pytest.mark.slow

@@ -457,7 +457,7 @@ def test_imports_and_parameters_stay_collapsed(checkout):
     plumbing = [
         c for c in code_cells(path) if imports(c) or "parameters" in c["metadata"].get("tags", [])
     ]
-    assert len(plumbing) == 3 and all(
+    assert len(plumbing) == 4 and all(
         c["metadata"].get("jupyter") == {"source_hidden": True} for c in plumbing
     )
 
@@ -512,7 +512,10 @@ def test_the_comparison_shows_the_papers_column_for_the_size(size, network, gene
     "tasks, pairs", [("mrtd+trtd", True), ("mrtd", False), ("mlm+tlm", True), ("mlm", False)]
 )
 def test_a_saved_network_says_whether_it_has_read_pairs(tmp_path, tasks, pairs):
-    model = XlmE(resolve(Settings(tasks=tasks, width=32, layers=2, vocab_size=300)), None)
+    model = XlmE(
+        resolve(Settings(tasks=tasks, width=32, layers=2, vocab_size=300)),
+        MaskIds(4, (0, 1, 2, 3, 4), 300),
+    )
     model.save_pretrained(tmp_path)
     stated = {
         part: trained_on_pairs(EncoderConfig.from_pretrained(tmp_path / part))

@@ -809,13 +809,13 @@ def _weighted_terms(sentences):  # of one language
     return index, weight, _weighted(counts, weight)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #a2dea6a7
-@one_thread()
 def _with_fixed_signs(rows: np.ndarray) -> np.ndarray:  # singular vectors, (dimensions, words)
     "The component that is largest in absolute value is positive; solvers return either sign, by processor."
     largest = np.abs(rows).argmax(axis=1)
     return rows * np.sign(np.take_along_axis(rows, largest[:, None], axis=1))
 
 
+@one_thread()
 def lsa(
     pairs,  # iterable of (first, second) training pairs
     dimensions: int = 200,  # of the space
