@@ -1134,7 +1134,7 @@ _WITHOUT = {  # part of a corpus → what is not measured if it is empty
 
 
 def absent_measures(corpus: Corpus) -> list[str]:
-    "What cannot be measured on a corpus, and why, in lines for a person."
+    "Measures that a corpus does not allow, a line each with the reason."
     lines = [line for part, line in _WITHOUT.items() if not getattr(corpus, part)]
     if sum(lang in LOCALES for lang in corpus.langs) < 2:
         lines.append("fewer than two of the languages are in CLDR: no probes")
