@@ -194,6 +194,25 @@ def test_xy_lent_and_a_static_continuation_start_from_an_encoder(folders):
     same_states(network.encoder, theirs)
 
 
+def test_the_papers_numbers_beside_a_trained_encoder(tmp_path):
+    "Shape and vocabulary are the encoder's, all else is the paper's."
+    shape = dict(hidden_size=768, num_hidden_layers=1, num_attention_heads=12)
+    config = t.XLMRobertaConfig(
+        vocab_size=300, intermediate_size=64, max_position_embeddings=514, **shape, **ROBERTA
+    )
+    t.XLMRobertaModel(config).save_pretrained(tmp_path)
+    paper = dict(size="base", recipe="paper", init=str(tmp_path))
+    for module in (xlm_e, xy_lent, veco, static_runs):
+        s = module.resolve(module.Settings(**paper))
+        assert (s.width, s.layers, s.vocab_size, s.relative_positions) == (768, 1, 300, "none")
+        assert s.batch_tokens == module.PAPER.get("base", module.PAPER)["batch_tokens"]
+    s = xy_lent.resolve(xy_lent.Settings(**paper))
+    assert "300, that of init" in {row["this run"] for row in xy_lent.compare_with_paper(s)}
+    assert xy_lent.resolve(s) == s
+    with pytest.raises(ConfigError, match="vocabulary='vocap' with init=.*leave vocabulary out"):
+        xy_lent.resolve(xy_lent.Settings(**paper, vocabulary="vocap"))
+
+
 def test_a_run_gives_its_primary_network(folders, tmp_path):
     for part in ("generator", "discriminator"):
         masked_lm_from(folders["bert"])[0].save_pretrained(tmp_path / "a-run" / part)
@@ -238,6 +257,11 @@ def test_a_name_that_is_not_there_is_a_sentence(hub, monkeypatch):
         path.unlink()
     with pytest.raises(CheckpointError, match="has no complete copy of it"):
         model_folder(hub)
+
+
+def test_a_name_that_the_hub_does_not_allow_is_not_laid_to_the_network():
+    with pytest.raises(CheckpointError, match="--name.* the hub does not give it: Repo id must"):
+        model_folder("some-lab/--name")
 
 
 def test_a_name_is_fetched_where_there_is_a_network(hub, monkeypatch, tmp_path, folders):

@@ -375,6 +375,7 @@ def test_the_layer_of_a_score_is_chosen_on_held_out_pairs():
         (dict(langs="de,en"), "at least three languages"),
         (dict(recipe="paper", size="small"), "the paper has base, large, xl"),
         (dict(amounts="reel"), "did you mean 'real'"),
+        (dict(vocabulary="jiont"), "'jiont' is neither.*; or vocabulary=joint or vocap, of"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_the_reason(wrong, says):

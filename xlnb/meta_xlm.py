@@ -339,9 +339,6 @@ class MetaData(Prepared):
     dictionaries: dict | None = None  # language → (word, word of the source language) pairs
     matching: Matching | None = None  # of the shared vocabulary to that of the source
 
-# %% ../nbs/05_meta_xlm.ipynb #9aa68797
-#| export
-
 # %% ../nbs/05_meta_xlm.ipynb #9aa687s0
 def prepare_data(
     s: Settings,  # resolved

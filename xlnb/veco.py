@@ -148,7 +148,7 @@ def resolve(settings: Settings) -> Settings:
     _check(settings)
     settings = with_vocabulary(settings)
     paper = PAPER | _PAPER_SIZES[settings.size] if settings.recipe == "paper" else {}
-    full = fill_in(settings, **start_shape(settings), **paper)
+    full = fill_in(fill_in(settings, **start_shape(settings)), **paper)
     full = fill_in(
         full,
         test_lines=FEW_TESTS.get(full.size),

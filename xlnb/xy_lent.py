@@ -157,22 +157,34 @@ FEW_TESTS = {"tiny": 200}
 # of each en-x pair of the embedded corpus, unless `pair_lines` says otherwise
 _EMBEDDED_LINES = 4000
 
+# %% ../nbs/04_xy_lent.ipynb #04efec38
+def _with_named_vocabulary(settings: Settings) -> Settings:
+    "`with_vocabulary`; the error of a name that may be a misspelt value also names the values."
+    name = settings.vocabulary
+    try:
+        return with_vocabulary(settings)
+    except ConfigError as e:
+        if "/" in name or Path(name).exists():
+            raise
+        raise ConfigError(f"{e}; or vocabulary={' or '.join(VOCABULARIES)}, of the corpus") from e
+
 # %% ../nbs/04_xy_lent.ipynb #04efec37
 def resolve(settings: Settings) -> Settings:
     "The settings with defaults of size, corpus, bitext and recipe for `None`; `ConfigError` names the allowed values."
     _check(settings)
-    settings = with_vocabulary(settings)
+    settings = _with_named_vocabulary(settings)
+    by_paper = settings.recipe == "paper" and not settings.init  # which has its vocabulary
     resolved = fill_in(
         settings,
         sampler="entropic" if settings.bitext == "x-y" else "exponent",
         amounts="equal" if is_named(settings.corpus) else "corpus",
-        vocabulary="vocap" if settings.recipe == "paper" else "joint",
+        vocabulary="vocap" if by_paper else "joint",
         test_lines=FEW_TESTS.get(settings.size),
     )
     if settings.budget_flops is None:
         resolved = fill_in(resolved, steps=FEW_STEPS.get(settings.size))
     if settings.recipe == "paper":
-        paper = PAPER[settings.size] | {"vocab_size": _PAPER_VOCABULARY}
+        paper = PAPER[settings.size] | ({"vocab_size": _PAPER_VOCABULARY} if by_paper else {})
         if settings.budget_flops is not None:
             del paper["steps"]
         resolved = fill_in(resolved, **paper)
@@ -230,6 +242,11 @@ def _check_combination(settings: Settings):
             f"sampler={settings.sampler!r}: no pairs are read; use tasks='mrtd' or 'mlm', and "
             "leave out noise and sampler"
         )
+    if settings.init and settings.vocabulary == "vocap":
+        raise ConfigError(
+            f"vocabulary='vocap' with init={settings.init!r}: that network has its vocabulary; "
+            "leave vocabulary out"
+        )
     if settings.recipe == "paper" and settings.size not in PAPER:
         raise ConfigError(
             f"recipe='paper' with size={settings.size!r}: the paper has {', '.join(PAPER)}"
@@ -257,7 +274,7 @@ def _data_rows(s) -> list[tuple]:
     sampler = s.sampler if s.uses_pairs else "none"
     exact = "exact zeros: no ε" if s.sampler == "entropic" else ""
     temperature = "as α = 0.7" if math.isclose(s.temperature, 1 / 0.7) else ""
-    vocabulary = f"{s.vocab_size:,}, {s.vocabulary}"
+    vocabulary = f"{s.vocab_size:,}, {'that of init' if s.init else s.vocabulary}"
     return [
         ("bitext", "x-y: 1,015 pairs of 97 languages", pairs, ""),
         ("smallest pair", "50,000 sentences", f"{s.min_pair_lines:,}", "small corpora"),

@@ -41,8 +41,8 @@ def _hub_is_unreachable(name: str) -> bool:  # a download tries for half a minut
     hub = import_module("huggingface_hub")  # which transformers brings
     try:
         hub.HfApi().model_info(name, timeout=10)  # seconds, as a download waits
-    except hub.errors.HfHubHTTPError:
-        return False  # it answers
+    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError):
+        return False  # it answers, or refuses the name
     except Exception:
         return True  # each version of the package asks by another library, with other errors
     return False

@@ -65,21 +65,6 @@ from xlnb.text.own import (
 from ..text.tokenizers import is_recorded_vocabulary, open_vocabulary
 from ..text.tokens import SpecialIds
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #34680ds0
-from xlnb.encoder.encoder import (
-    SIZES,
-    EncoderConfig,
-    checkpoint_type,
-    compile_blocks,
-    config_for,
-    forward_flops,
-    new_model,
-)
-from ..encoder.heads import EncoderForMaskedLM, head_flops
-from ..encoder.initialisation import has_output_layer, masked_lm_config
-from ..encoder.loading import RUN_NETWORKS, model_folder, model_title
-from ..training.objectives import Masking, MaskIds, guess
-
 # %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
 from xlnb.encoder.encoder import (
     SIZES,
