@@ -136,6 +136,13 @@ def test_a_job_is_read_as_translate_toolkit_reads_it(tmp_path):
     assert report.counts == {"inline code, removed": 1, "not approved": 1, "untranslated": 1}
 
 
+def test_endings_in_capitals_and_a_job_without_languages(tmp_path):
+    rows = [("Two dogs.", "Zwei Hunde.")]
+    assert list(read_memory(write(tmp_path / "A.TMX", TMX), ("en", "de")))[1:] == rows
+    job = XLIFF.replace("xliff", "job").replace("<file", "<part").replace("</file", "</part")
+    assert memory_languages(write(tmp_path / "a.xlf", job)) == []
+
+
 @pytest.mark.parametrize(
     "name, content",
     [

@@ -116,7 +116,8 @@ def _mo_charset(sources: list[bytes], targets: list[bytes]) -> str:
 # %% ../../nbs/text/01a_messages.ipynb #m3ss0012
 def _messages(path, report):
     report.start(path)
-    entries = _mo_entries(path) if ".mo" in path.suffixes[-2:] else _po_entries(path)
+    compiled = path.name.lower().endswith((".mo", ".mo.gz", ".mo.xz"))
+    entries = _mo_entries(path) if compiled else _po_entries(path)
     for n, (context, sources, targets, unused) in enumerate(entries, 1):
         if not all(targets):
             unused = "untranslated"
@@ -272,7 +273,7 @@ def _segments(unit) -> Iterator[tuple]:
 
 def _xliff_units(path: Path) -> Iterator[dict]:
     "Such units of an XLIFF file, whose languages stand at its head or at each of its files."
-    langs = {}
+    langs = dict.fromkeys(_SIDES)
     for event, element in _elements(path):
         name = _local(element.tag)
         if event == "start" and name in ("xliff", "file"):
@@ -286,7 +287,8 @@ def _xliff_units(path: Path) -> Iterator[dict]:
 
 # %% ../../nbs/text/01a_messages.ipynb #m3ss0025
 def _memory_units(path: Path) -> Iterator[dict]:
-    ending = next((e for e in reversed(path.suffixes) if e in (".tmx", ".xlf", ".xliff")), "")
+    endings = map(str.lower, reversed(path.suffixes))
+    ending = next((e for e in endings if e in (".tmx", ".xlf", ".xliff")), "")
     if not ending:
         raise DataError("no translation memory: it ends in .tmx, .xlf or .xliff", path)
     return _tmx_units(path) if ending == ".tmx" else _xliff_units(path)
