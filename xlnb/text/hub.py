@@ -46,12 +46,12 @@ def load_splits(
     return {"train": splits[split]}
 
 # %% ../../nbs/text/01c_hub.ipynb #hub00008
-def _language_columns(columns: list[str]) -> dict[str, str]:
-    "Language → the column whose last word is its code."
+def _language_columns(first_row: dict) -> dict[str, str]:
+    "Language → the column of text whose last word is its code; a number under `id` is not Indonesian."
     langs = {}
-    for column in columns:
+    for column, value in first_row.items():
         word = re.split(r"[.\s]|sentence_", column)[-1]
-        if lang := tag_language(word):
+        if isinstance(value, str | None) and (lang := tag_language(word)):
             langs.setdefault(lang, column)
     return langs
 
@@ -99,11 +99,13 @@ def _text_reader(data, langs, report):
 def _split_source(name: str, split: str, data) -> Source:
     "What a split holds, by its columns; `DataError` says which columns are read."
     columns = list(data.column_names)
+    if not len(data):
+        raise DataError(f"hf:{name}, {split}: no row in this split: name another one")
     part = PARTS.get(re.split("[^a-z]", split)[0], "train")
     if "translation" in columns:
-        keys = {tag_language(key): key for key in data[0]["translation"]}
+        keys = _language_columns(data[0]["translation"])
         reader = partial(_pair_reader, data, "translation", keys)
-    elif len(keys := _language_columns(columns)) > 1:
+    elif len(keys := _language_columns(data[0])) > 1:
         reader = partial(_pair_reader, data, None, keys)
     elif "text" in columns and (lang := _text_language(name)):
         keys = {lang: "text"}
@@ -129,6 +131,10 @@ class HubFolder(Folder):
     def checksums(self, files) -> dict[str, str]:
         "Split → fingerprint of its data."
         return {str(file): self.fingerprints[str(file)] for file in sorted(set(files))}
+
+    def states(self, files) -> list:
+        "The fingerprints, which say what `checksums` says."
+        return sorted(self.checksums(files).items())
 
 
 def open_hub(
