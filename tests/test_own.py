@@ -1,6 +1,6 @@
 "Text of one's own: what a folder is read as, what is held out of it, and what is said of a folder that cannot be read."
 
-import json, subprocess, sys
+import json, os, subprocess, sys
 from zipfile import ZipFile
 
 import pytest
@@ -8,7 +8,9 @@ from conftest import ROOT, write
 
 from xlnb.base.core import ConfigError, DataError, numpy_generator
 from xlnb.pretraining import pretraining
+from xlnb.text import own
 from xlnb.text.folders import open_folder
+from xlnb.text.hub import _split_source
 from xlnb.text.own import (
     HELD_OUT_SHARE,
     corpus_for_record,
@@ -236,7 +238,49 @@ def test_a_second_start_reads_no_line(texts, monkeypatch):
     moses(texts)
     first = open_corpus(str(texts), "de,en")
     monkeypatch.setattr("xlnb.text.own.read_pair_source", None)
+    monkeypatch.setattr("xlnb.text.folders.sha256_once", None)
     assert open_corpus(str(texts), "de,en").facts == first.facts
+
+
+def test_a_change_that_keeps_size_and_time_is_noticed(texts):
+    moses(texts)
+    name = corpus_for_record(str(texts), "de,en")
+    before = (texts / "train.de").stat()
+    write(texts / "train.de", lines(GERMAN[::-1]))
+    os.utime(texts / "train.de", ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = (texts / "train.de").stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert corpus_for_record(str(texts), "de,en") != name
+
+
+def test_training_pairs_are_counted_without_those_that_share_a_held_out_side(texts):
+    rows = [f"{GERMAN[n % 150]}\t{line}" for n, line in enumerate(ENGLISH)]
+    write(texts / "de-en.tsv", lines(rows))
+    corpus = open_corpus(str(texts))
+    assert corpus.facts["left_out"]["de-en"]["side of a held-out pair"] > 0
+    assert corpus.facts["pairs"] == {"de-en": len(list(corpus.pairs["de-en"]))}
+
+
+def test_held_out_text_of_a_file(texts):
+    as_txt(texts)
+    write(texts / "valid.de.txt", lines([*GERMAN[:3], GERMAN[0], "Nur hier."]))
+    corpus = open_corpus(str(texts))
+    assert corpus.valid_text == {"de": [*GERMAN[:3], "Nur hier."]}
+    assert list(corpus.text["de"]) == GERMAN[3:]
+
+
+def test_a_test_of_one_language_is_named(texts):
+    moses(texts)
+    write(texts / "test.de", lines(GERMAN[:3]))
+    reasons = open_folder(texts).not_read
+    assert list(reasons) == ["test.de"] and "put the other language beside it" in reasons["test.de"]
+
+
+def test_a_line_that_repeats_takes_no_place_of_others(monkeypatch):
+    monkeypatch.setattr(own, "MOST_HELD_OUT", 20)
+    rows = [("Ja.",)] * 100 + [(line,) for line in GERMAN[:30]]
+    chosen = own._first_by_hash(rows)
+    assert len(set(chosen)) == len(chosen) == 20
 
 
 def test_a_table_says_what_there_is_before_anything_starts(texts):
@@ -308,6 +352,10 @@ def test_who_needs_pairs_asks_for_them(texts):
 
 
 def test_what_is_no_corpus(tmp_path):
+    with pytest.raises(ConfigError, match="corpus='none' .*, an existing folder or file$"):
+        open_corpus(tmp_path.relative_to(tmp_path) / "none")
+    with pytest.raises(DataError, match="nowhere: no such folder or file"):
+        open_corpus(f"gettext:{tmp_path}/nowhere")
     with pytest.raises(ConfigError, match="corpus='multi3k' is not one of .*mean 'multi30k'"):
         RECIPE.resolve(Settings(corpus="multi3k"))
     with pytest.raises(
@@ -411,6 +459,15 @@ def test_a_data_set_of_the_hub(monkeypatch):
     assert set(asked) == {("someone/bitext", "2024")}
     assert corpus.name == "someone--bitext-2024-train"
     assert everything(corpus) == set(GERMAN)
+
+
+def test_row_numbers_are_no_indonesian(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = [row | {"id": n} for n, row in enumerate(hub_rows())]
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "numbered")
+    assert open_corpus(f"hf:{tmp_path}/numbered").langs == ("de", "en")
+    with pytest.raises(DataError, match="hf:toy, test: no row in this split"):
+        _split_source("toy", "test", datasets.Dataset.from_list(rows).select([]))
 
 
 def test_a_data_set_that_cannot_be_loaded(monkeypatch):

@@ -6,9 +6,9 @@
 __all__ = ['FORMER_NAMES', 'AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', 'ConfigError',
            'CheckpointError', 'DataError', 'choose', 'choose_parameter', 'check_texts', 'split_lines', 'split_words',
            'read_lines', 'utf8_output', 'repo_root', 'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sync',
-           'sweep_leftovers', 'sha256_file', 'sha256_once', 'write_checksums', 'verify_checksums', 'refusing_damage',
-           'read_json', 'read_json_object', 'derive_seed', 'numpy_generator', 'torch_generator', 'our_code',
-           'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress', 'plain_warnings',
+           'sweep_leftovers', 'sha256_file', 'file_state', 'sha256_once', 'write_checksums', 'verify_checksums',
+           'refusing_damage', 'read_json', 'read_json_object', 'derive_seed', 'numpy_generator', 'torch_generator',
+           'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress', 'plain_warnings',
            'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text',
            'normalized_position', 'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator',
            'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table',
@@ -244,17 +244,21 @@ def sha256_file(path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
+def file_state(path) -> tuple[str, int, int, int]:  # path, size, times
+    "What differs after a change of a file, without reading it."
+    facts = os.stat(path)
+    # a copy can keep the time of modification, but not the time of the inode's change
+    return os.path.abspath(path), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
 @lru_cache(2**16)
-def _sha256_of(
-    path: str, size: int, time: int
-) -> str:  # a file that changes has another size or time
+def _sha256_of(path: str, *size_and_times: int) -> str:
     return sha256_file(path)
 
 
 def sha256_once(path) -> str:
-    "Hex sha256 of a file, which a process reads once while its size and time stay."
-    facts = os.stat(path)
-    return _sha256_of(os.path.abspath(path), facts.st_size, facts.st_mtime_ns)
+    "Hex sha256 of a file, which a process reads once while its size and times stay."
+    return _sha256_of(*file_state(path))
 
 
 _CHECKSUMS = "checksums.json"

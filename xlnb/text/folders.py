@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.core import DataError, sha256_once
+from ..base.core import DataError, file_state, sha256_once
 from .corpora import Lines, Report, read_parallel, read_tsv_pairs
 from .formats import members, read_cc100, read_jsonl, read_opus, read_parquet
 from .messages import join_messages, memory_languages, read_memory, tag_language
@@ -176,7 +176,7 @@ def _label(
     rest = [w for w in (*name.parent.parts, *words) if w != word and not _two_languages(w)]
     parts = [PARTS[m[1]] for m in map(_PART.match, rest) if m]
     part = parts[-1] if parts else "train"
-    # held-out text is always bitext
+    # the other side may be beside it
     if form == "text" and part != "train":
         form = SIDES
     if form == MESSAGES and MSGIDS in langs:
@@ -212,6 +212,10 @@ class Folder:
     def checksums(self, files) -> dict[str, str]:
         "File → sha256; an unchanged file is read once."
         return {self.below(file): sha256_once(file) for file in sorted(set(files))}
+
+    def states(self, files) -> list:  # JSON values
+        "The states of files, by which a change is noticed."
+        return [(self.below(file), *file_state(file)) for file in sorted(set(files))]
 
 
 _SHOWN = 4  # files of a source
@@ -265,12 +269,17 @@ def _files_below(path: Path) -> Iterator[tuple[Path, Path]]:
             yield name, file
 
 
+_LONE_TEST = "tests are bitext: put the other language beside it, as test.de + test.en"
+
+
 def open_folder(
     path,  # of a folder, or of one file
     name: str = "",  # of the corpus; empty: the name of the folder
 ) -> Folder:
     "What a folder holds, by the names of its files. `DataError` where no text is, or a file is damaged."
     path = Path(path).expanduser().resolve()
+    if not path.exists():
+        raise DataError("no such folder or file: name the one that has the text", path)
     joined = _Joined()
     not_read = {}
     for file_name, file in _files_below(path):
@@ -278,7 +287,13 @@ def open_folder(
             joined.add(_label(file_name, file))
         except NotPlaced as error:
             not_read[file_name.as_posix()] = str(error)
-    sources = joined.all_sources()
+    sources = []
+    for source in joined.all_sources():
+        if source.is_text and source.part == "test":
+            [file] = source.files.values()
+            not_read[file.relative_to(path).as_posix()] = _LONE_TEST
+        else:
+            sources.append(source)
     if not any(source.part == "train" for source in sources):
         raise DataError(f"holds no text to train on{_first_reason(not_read)}", path)
     return Folder(path, sources, not_read, name or path.name)

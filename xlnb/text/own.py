@@ -11,13 +11,13 @@ import math, re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import combinations, islice
 from pathlib import Path
 
 from xlnb.base.core import (
     ConfigError,
     DataError,
+    choose,
     derive_seed,
     pair_name,
     parse_languages,
@@ -73,9 +73,9 @@ def _split_of(sources: list[Source], pair: str) -> _Split:
     return _Split(shares["valid"], shares["test"])
 
 
-def _lines(sources: list[Source], lang: str, report: Report) -> Iterator[str]:
+def _lines(sources: list[Source], lang: str, report: Report, part="train") -> Iterator[str]:
     for source in sources:
-        if source.is_text and source.holds("train", lang):
+        if source.is_text and source.holds(part, lang):
             yield from read_text_source(source, report)
 
 
@@ -94,36 +94,35 @@ def _listed(sources: list[Source], pair: str, report: Report) -> dict[str, dict[
     return lists
 
 
-def _held_out(sources: list[Source], pair: str, split: _Split) -> tuple[dict[str, list], int]:
-    "Part → rows of a pair that its split holds out, at most so many as are measured; rows left."
+def _held_out(sources: list[Source], pair: str, split: _Split) -> dict[str, list]:
+    "Part → rows of a pair that its split holds out, at most so many as are measured."
     held_out = {"valid": [], "test": []}
-    training_rows = 0
     for row in _rows(_of_pair(sources, pair, "train"), pair, Report()):
         part = split.part(row, pair)
         if part == "train":
-            training_rows += 1
             continue
         held_out[part].append(row)
         if len(held_out[part]) > 2 * MOST_HELD_OUT:
             held_out[part] = _first_by_hash(held_out[part])
-    return {part: _first_by_hash(rows) for part, rows in held_out.items()}, training_rows
+    return {part: _first_by_hash(rows) for part, rows in held_out.items()}
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00027
 def _first_by_hash(rows: list) -> list:
-    "At most so many rows as are measured, chosen by hash, in their order."
+    "At most so many rows as are measured, chosen by hash, in their order; of too many each once."
     if len(rows) <= MOST_HELD_OUT:
         return rows
-    chosen = set(sorted(set(rows), key=lambda row: derive_seed("held out", *row))[:MOST_HELD_OUT])
-    return [row for row in rows if row in chosen]
+    distinct = dict.fromkeys(rows)
+    chosen = set(sorted(distinct, key=lambda row: derive_seed("held out", *row))[:MOST_HELD_OUT])
+    return [row for row in distinct if row in chosen]
 
 
 def _held_out_lists(sources: list[Source], pairs: list[str]) -> dict:
-    "Held-out pairs by pair, tests by name and pair, training rows, and what was left out of lists."
-    lists = {"valid": {}, "tests": {}, "rows": {}, "left_out": {}}
+    "Held-out pairs by pair, tests by name and pair, and what was left out of these lists."
+    lists = {"valid": {}, "tests": {}, "left_out": {}}
     for pair in pairs:
         report = Report()
         listed = _listed(sources, pair, report)
-        held_out, rows = _held_out(sources, pair, _split_of(sources, pair))
+        held_out = _held_out(sources, pair, _split_of(sources, pair))
         listed["valid"].setdefault("valid", held_out["valid"])
         if held_out["test"]:
             listed["test"]["test"] = held_out["test"]
@@ -131,7 +130,6 @@ def _held_out_lists(sources: list[Source], pairs: list[str]) -> dict:
         for name, test_rows in listed["test"].items():
             columns = columns_of(distinct_rows(test_rows, pair, report))
             lists["tests"].setdefault(name, {})[pair] = columns
-        lists["rows"][pair] = rows
         lists["left_out"][pair] = report.left_out
     return lists
 
@@ -241,11 +239,16 @@ def _held_out_lines(sources: list[Source], lang: str) -> list[str]:
 
 
 def _held_out_text(sources: list[Source], langs: list[str], valid: dict) -> dict[str, list[str]]:
-    "Language → held-out lines, of languages that no held-out pair has."
+    "Language → held-out lines, of languages that no held-out pair has: of its file, or by hash."
     in_pairs = {lang for pair, rows in valid.items() if rows for lang in split_pair(pair)}
     texts = [source for source in sources if source.is_text and source.part == "train"]
     alone = [lang for lang in langs if lang in _languages_of(texts) and lang not in in_pairs]
-    return {lang: lines for lang in alone if (lines := _held_out_lines(sources, lang))}
+    held_out = {}
+    for lang in alone:
+        listed = dict.fromkeys(_lines(sources, lang, Report(), "valid"))
+        if lines := list(listed) or _held_out_lines(sources, lang):
+            held_out[lang] = lines
+    return held_out
 
 # %% ../../nbs/text/06a_own.ipynb #0wnt3xt2
 def _not_trained_on(sources: list[Source], lists: dict) -> dict[str, frozenset]:
@@ -267,11 +270,12 @@ def _sources_of(folder: Folder, langs: list[str]) -> list[Source]:
 
 
 def _checksums(folder: Folder, sources: list[Source], langs: list[str]) -> dict[str, str]:
-    "File → sha256, of the files that are read."
+    "File → sha256, of the files that are read; hashed again once one of them has changed."
     files = []
     for source in sources:
         files += _files_read(source, langs)
-    return folder.checksums(files)
+    states = folder.states(files)
+    return cached_json("checksums", folder.name, states, (), lambda: folder.checksums(files))
 
 
 def _chosen(folder: Folder, langs) -> list[str]:
@@ -287,13 +291,23 @@ def _chosen(folder: Folder, langs) -> list[str]:
         )
     return chosen
 
+# %% ../../nbs/text/06a_own.ipynb #0wnc0nt1
+def _counted(rows, counts: dict[str, int], pair: str) -> Iterator:
+    "The rows of a pair, counted anew in each pass."
+    counts[pair] = 0
+    for row in rows:
+        counts[pair] += 1
+        yield row
+
 # %% ../../nbs/text/06a_own.ipynb #0wn00034
 def _read_through(sources: list[Source], langs: list[str]) -> dict:  # JSON values
-    "What one reading of all files tells: held-out lists, survey, counts of what was left out."
+    "Held-out lists, survey, training rows by pair, and counts of what was left out."
     lists = _held_out_lists(sources, _pairs_in(sources, langs, "train", "valid", "test"))
     lists["valid_text"] = _held_out_text(sources, langs, lists["valid"])
     text, pairs = _streams(_Training(sources, _not_trained_on(sources, lists)), langs)
-    lists["overlap"] = survey(text, surveyed_tests(lists["tests"], lists["valid"]), pairs)
+    lists["rows"] = dict.fromkeys(pairs, 0)
+    counted = {pair: Lines(_counted, rows, lists["rows"], pair) for pair, rows in pairs.items()}
+    lists["overlap"] = survey(text, surveyed_tests(lists["tests"], lists["valid"]), counted)
     left_out = lists["left_out"]
     for name, stream in (text | pairs).items():
         left_out[name] = left_out.get(name, {}) | stream.options["report"].left_out
@@ -354,10 +368,14 @@ GETTEXT = "/usr/share/locale"  # where Linux keeps the messages of its programs
 _SOURCES = ("gettext", "hf")  # words before a colon
 
 
+_ALLOWED = (*CORPORA, "gettext", "gettext:folder", "hf:dataset", "an existing folder or file")
+
+
 def check_corpus(
-    corpus: str,  # as of `open_corpus`, or what a record has in its place
+    corpus: str | Path,  # as of `open_corpus`, or what a record has in its place
 ) -> str:
-    "What a run may read, as it was given; `ConfigError` for what is none of it."
+    "The name or path of what a run may read; `ConfigError` for anything else."
+    corpus = str(corpus)
     if corpus in CORPORA or corpus == "gettext" or _RECORDED.fullmatch(corpus):
         return corpus
     if corpus.partition(":")[0] in _SOURCES:
@@ -365,12 +383,7 @@ def check_corpus(
     with suppress(OSError):
         if corpus and Path(corpus).expanduser().exists():
             return corpus
-    near = get_close_matches(corpus, CORPORA, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(
-        f"corpus={corpus!r} is not one of {', '.join(CORPORA)}, gettext, hf:…, and no folder or "
-        f"file that is there{hint}"
-    )
+    return choose("corpus", corpus, _ALLOWED)
 
 
 def is_named(corpus: str) -> bool:
@@ -380,7 +393,7 @@ def is_named(corpus: str) -> bool:
 # %% ../../nbs/text/06a_own.ipynb #0wn00039
 def _folder_of(corpus: str) -> Folder:
     "The folder of a corpus that is not one of the library's."
-    check_corpus(corpus)
+    corpus = check_corpus(corpus)
     if (recorded := _RECORDED.fullmatch(corpus)) and not Path(corpus).exists():
         raise ConfigError(
             f"corpus={corpus!r} is the name that records give to {recorded[1]}: give its folder"
@@ -392,7 +405,7 @@ def _folder_of(corpus: str) -> Folder:
 
 
 def open_corpus(
-    corpus: str,  # one of CORPORA, a folder, a file, gettext, gettext:folder, or hf:dataset
+    corpus: str | Path,  # one of CORPORA, a folder, a file, gettext, gettext:folder, or hf:dataset
     langs=None,  # language codes; None: all that a folder has
     test_lines: int = 500,  # lines of each generated test list
     **generated,  # of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
