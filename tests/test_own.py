@@ -269,6 +269,13 @@ def test_held_out_text_of_a_file(texts):
     assert list(corpus.text["de"]) == GERMAN[3:]
 
 
+def test_one_language_of_bitext_has_held_out_text(texts):
+    moses(texts)
+    corpus = open_corpus(str(texts), "de")
+    assert corpus.pairs == {} and len(corpus.valid_text["de"]) > 2
+    assert not set(corpus.valid_text["de"]) & set(corpus.text["de"])
+
+
 def test_a_test_of_one_language_is_named(texts):
     moses(texts)
     write(texts / "test.de", lines(GERMAN[:3]))

@@ -227,10 +227,21 @@ def _held_out_sentences(sources: list[Source], valid: dict, tests: dict) -> dict
     return {lang: frozenset(lines) for lang, lines in by_language.items()}
 
 # %% ../../nbs/text/06a_own.ipynb #0wnt3xt1
-def _held_out_lines(sources: list[Source], lang: str) -> list[str]:
-    "The share of a language's text that is held out by hash, at most so many lines as are measured."
+def _text_or_side(sources: list[Source], lang: str, langs: list[str]) -> Iterator[str]:
+    "The lines that `_streams` reads of a language, held out or not."
+    pair = _pair_of_text(sources, lang, langs)
+    if pair is None or any(source.is_text and source.holds("train", lang) for source in sources):
+        yield from _lines(sources, lang, Report())
+        return
+    index = split_pair(pair).index(lang)
+    for row in _rows(_of_pair(sources, pair, "train"), pair, Report()):
+        yield row[index]
+
+
+def _held_out_lines(lines) -> list[str]:
+    "The share of a language's lines that is held out by hash, at most so many as are measured."
     rows = []
-    for line in _lines(sources, lang, Report()):
+    for line in lines:
         if verse_split(line, HELD_OUT_SHARE, 0.0) == "valid":
             rows.append((line,))
             if len(rows) > 2 * MOST_HELD_OUT:
@@ -241,12 +252,13 @@ def _held_out_lines(sources: list[Source], lang: str) -> list[str]:
 def _held_out_text(sources: list[Source], langs: list[str], valid: dict) -> dict[str, list[str]]:
     "Language → held-out lines, of languages that no held-out pair has: of its file, or by hash."
     in_pairs = {lang for pair, rows in valid.items() if rows for lang in split_pair(pair)}
-    texts = [source for source in sources if source.is_text and source.part == "train"]
-    alone = [lang for lang in langs if lang in _languages_of(texts) and lang not in in_pairs]
     held_out = {}
-    for lang in alone:
+    for lang in langs:
+        if lang in in_pairs:
+            continue
         listed = dict.fromkeys(_lines(sources, lang, Report(), "valid"))
-        if lines := list(listed) or _held_out_lines(sources, lang):
+        lines = list(listed) or _held_out_lines(_text_or_side(sources, lang, langs))
+        if lines:
             held_out[lang] = lines
     return held_out
 
