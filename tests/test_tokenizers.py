@@ -76,6 +76,17 @@ def test_special_ids_are_those_of_the_tokenizer(folders, kind):
     assert {*ids_without_text(vocabulary.tokenizer)} == {*ids, mask} | unused
 
 
+def test_ids_are_read_once_until_tokens_are_added(folders, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(folders / "mbert")
+    ids = MaskIds.of(tokenizer)
+    with monkeypatch.context() as m:
+        m.setattr(type(tokenizer), "get_vocab", None)  # would fail when called
+        assert MaskIds.of(tokenizer) == ids
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<de>"]})
+    assert MaskIds.of(tokenizer).vocab_size == ids.vocab_size + 1
+    assert MaskIds.of(tokenizer).special == (*ids.special, ids.vocab_size)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_and_replacements_are_subwords_of_text(folders, kind):
     tokenizer = open_vocabulary(folders / kind).tokenizer
