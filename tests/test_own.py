@@ -6,6 +6,7 @@ from zipfile import ZipFile
 import pytest
 from conftest import ROOT, write
 
+from xlnb import meta_xlm
 from xlnb.base.core import ConfigError, DataError, numpy_generator
 from xlnb.pretraining import pretraining
 from xlnb.text import own
@@ -378,6 +379,16 @@ def test_a_vocabulary_that_the_text_can_fill(size, texts, tmp_path):
     train_vocab({"de": GERMAN[:size], "en": ENGLISH[:size]}, most, tmp_path / "vocab")
     settings = RECIPE.resolve(Settings(corpus=str(texts), langs="de,en"))
     assert settings.vocab_size == min(2000, most)
+
+
+def test_text_is_not_read_for_a_vocabulary_whose_size_is_set(texts, monkeypatch):
+    moses(texts)
+    monkeypatch.setattr("xlnb.text.own._sampled_lines", None)  # would fail when called
+    common = {"corpus": str(texts), "langs": "de,en", "vocab_size": 90}
+    assert RECIPE.resolve(Settings(**common)).vocab_size == 90
+    settings = meta_xlm.Settings(**common, source_lang="en", meta_vocab_size=80)
+    settings = meta_xlm.RECIPE.resolve(settings)
+    assert (settings.vocab_size, settings.meta_vocab_size) == (90, 80)
 
 
 def test_a_run_names_its_folder_and_no_path(texts):
