@@ -124,7 +124,7 @@ def test_batches_made_in_the_step_give_the_same_bits(tmp_path, monkeypatch, data
 
     monkeypatch.setattr(MixedBatches, "__call__", counted)
     for name, processors in (("ahead", 99), ("here", 1)):
-        monkeypatch.setattr("xlnb.training.training._processors", lambda n=processors: n)
+        monkeypatch.setattr("xlnb.training.training.processors", lambda n=processors: n)
         trained(small(out=str(tmp_path / name)), data)
     (thread,) = {*made} - {threading.current_thread().name}
     assert made[thread] > made[threading.current_thread().name] > 0

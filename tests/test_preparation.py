@@ -150,6 +150,20 @@ def test_only_missing_shards_are_encoded(tokenizer, tmp_path, monkeypatch, by_on
     assert contents(tmp_path) == by_one_task
 
 
+def test_cut_text_is_removed_although_the_removal_was_interrupted(
+    tokenizer, tmp_path, monkeypatch, by_one_task
+):
+    def interrupted(folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(preparation.shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make(tokenizer, tmp_path, 1)
+    make(tokenizer, tmp_path, 1)
+    assert contents(tmp_path) == by_one_task
+
+
 def test_a_missing_shard_is_named(tokenizer, tmp_path):
     plan = plan_preparation(toy_corpus(), tokenizer, tmp_path, shard_lines=SHARD)
     with pytest.raises(StoreError, match="not cut to its end"):
@@ -235,6 +249,18 @@ def test_a_run_takes_the_store_that_was_prepared(tokenizer, tmp_path, monkeypatc
     corpus = open_corpus(str(tmp_path / "own"), ["de", "en"])
     data = batches.prepare(corpus, len(tokenizer), vocabulary=vocabulary)
     assert str(data.store.folder) in said
+
+
+def test_a_store_that_is_there_is_described(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "run_tasks", None)  # would fail when called
+    monkeypatch.setattr(preparation, "_executor_class", lambda name: None)
+    corpus = toy_corpus()
+    monkeypatch.setattr(preparation, "open_corpus", lambda *_: corpus)
+    tokenizer.save_pretrained(tmp_path / "vocab")
+    store = tmp_path / "store"
+    build_store(corpus.text, corpus.pairs, tokenizer, store, progress=False)
+    said = prepare_store(Prepare("toy", vocabulary=str(tmp_path / "vocab"), output=str(store)))
+    assert "3 sources" in said and "was there already: delete" in said
 
 
 def test_slurm_is_needed_for_slurm(monkeypatch):

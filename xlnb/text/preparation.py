@@ -24,6 +24,7 @@ from xlnb.base.core import (
     derive_seed,
     parse_languages,
     plain_warnings,
+    processors,
     settings_from_arguments,
     split_pair,
     utf8_output,
@@ -149,7 +150,7 @@ def cut_source(preparation: Preparation, kind: str, name: str):
 
 
 def cut(preparation: Preparation, task: int, tasks: int):
-    "Cut every so-manieth source that is not cut yet."
+    "Cut this task's share of the sources, every `tasks`-th, unless they are cut already."
     if _is_finished(preparation):
         return
     for kind, name in list(preparation.sources)[task::tasks]:
@@ -222,7 +223,7 @@ def _look_through_shard(preparation: Preparation, shard: Shard):
 
 
 def encode(preparation: Preparation, task: int, tasks: int):
-    "Encode every so-manieth shard that is not there yet."
+    "Encode this task's share of the shards, every `tasks`-th, unless they are there already."
     if _is_finished(preparation):
         return
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task has one core
@@ -247,13 +248,14 @@ def _write_overlap(preparation: Preparation):
 
 def join(preparation: Preparation, task: int = 0, tasks: int = 1):
     "Make the shards a store and remove the cut text; `StoreError` if a shard is missing."
-    if _is_finished(preparation):
-        return
-    if preparation.tests:
-        _write_overlap(preparation)
-    remove_leftovers(preparation.plan.folder)
-    finish_store(preparation.plan, preparation.sources)
-    shutil.rmtree(preparation.plan.folder / "lines")
+    if not _is_finished(preparation):
+        if preparation.tests:
+            _write_overlap(preparation)
+        remove_leftovers(preparation.plan.folder)
+        finish_store(preparation.plan, preparation.sources)
+    lines = preparation.plan.folder / "lines"
+    if lines.exists():
+        shutil.rmtree(lines)
 
 # %% ../../nbs/text/14_preparation.ipynb #prep0017
 EXECUTORS = {
@@ -309,7 +311,7 @@ def run_tasks(
     for step, number in numbers.items():
         options |= {"logging_dir": str(logs / step.__name__), "depends": last}
         if executor == "local":
-            options["workers"] = min(number, len(os.sched_getaffinity(0)))
+            options["workers"] = min(number, processors())
         last = make([Step(step, preparation)], tasks=number, skip_completed=False, **options)
     last.run()
 
@@ -354,6 +356,10 @@ def prepare_store(settings: Prepare) -> str:  # what was done
     preparation = plan_preparation(
         corpus, vocabulary.tokenizer, folder, settings.max_side, settings.shard_lines
     )
+    if _is_finished(preparation):
+        join(preparation)  # which removes cut text
+        said = _describe_store(preparation.plan.folder)
+        return f"{said}; it was there already: delete its folder to make it of other text"
     run_tasks(preparation, settings.executor, settings.tasks, **options)
     if settings.executor == "slurm":
         return f"{folder}: the jobs wait in {settings.partition}"

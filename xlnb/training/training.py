@@ -31,6 +31,7 @@ from xlnb.base.core import (
     DataError,
     atomic_path,
     choose,
+    processors,
     progress,
     progress_bar,
     read_json_object,
@@ -649,19 +650,12 @@ def _step_batches(model, batches, config: TrainingConfig):
         yield StepBatches(model, batches, config)
 
 # %% ../../nbs/training/01_training.ipynb #stepbat4
-def _processors() -> int:
-    "Processors that this process may use."
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _has_spare_processor(device) -> bool:
     "Whether a processor is idle while a step is computed."
     if device.type != "cpu":
         return True
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return processes * torch.get_num_threads() < _processors()
+    return processes * torch.get_num_threads() < processors()
 
 # %% ../../nbs/training/01_training.ipynb #1021330e
 def step_work(
