@@ -262,10 +262,14 @@ def resolve(settings: Settings) -> Settings:
 
 def _budget(s: Settings) -> dict:
     "Steps, tokens and monolingual vocabulary by size and corpus."
-    sizes = _META_VOCABULARY.get(s.corpus, _META_VOCABULARY_OF_OTHER_TEXT)
-    vocabulary = sizes.get(s.size, sizes["other"])
-    vocabulary = min(vocabulary, most_subwords(s.corpus, [s.source_lang]))
+    vocabulary = s.meta_vocab_size or _default_meta_vocab_size(s)
     return BUDGET[s.size] | {"clip_norm": 1.0, "meta_vocab_size": vocabulary}
+
+
+def _default_meta_vocab_size(s: Settings) -> int:
+    "The monolingual vocabulary of a size, as far as the text fills it, which is read for that."
+    sizes = _META_VOCABULARY.get(s.corpus, _META_VOCABULARY_OF_OTHER_TEXT)
+    return min(sizes.get(s.size, sizes["other"]), most_subwords(s.corpus, [s.source_lang]))
 
 # %% ../nbs/05_meta_xlm.ipynb #aac05cfe
 def _shape_of_source(s: Settings) -> dict:

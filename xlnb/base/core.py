@@ -11,8 +11,8 @@ __all__ = ['FORMER_NAMES', 'AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES
            'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress', 'plain_warnings',
            'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text',
            'normalized_position', 'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator',
-           'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table',
-           'paper_table']
+           'run_facts', 'processors', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure',
+           'show_table', 'paper_table']
 
 # %% ../../nbs/base/00_core.ipynb #1506990d
 import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil
@@ -810,6 +810,13 @@ def run_facts() -> dict:
         "transformers": transformers.__version__,
         "sentencepiece": sentencepiece.__version__,
     }
+
+# %% ../../nbs/base/00_core.ipynb #pr0cess1
+def processors() -> int:
+    "Processors that this process may use: fewer than the machine has in a container or a job."
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 # %% ../../nbs/base/00_core.ipynb #60620073
 _LAYER = re.compile(r"(?<=/layer)\d+(?=/)")

@@ -229,9 +229,6 @@ def fill_in(settings: RunSettings, **values) -> RunSettings:
 def size_defaults(settings: RunSettings) -> dict:
     "Defaults by size, corpus and languages."
     size = BY_SIZE[settings.size]
-    langs = parse_languages(settings.langs)
-    per_language = SUBWORDS_PER_LANGUAGE.get(settings.corpus, SUBWORDS_OF_OTHER_TEXT)
-    subwords = per_language.get(settings.size, per_language["other"]) * len(langs)
     width = settings.width or SIZES[settings.size]["hidden_size"]
     init = dict(norm="post", initializer_range=0.02)
     if size.learns_in_minutes:
@@ -239,13 +236,22 @@ def size_defaults(settings: RunSettings) -> dict:
     return dict(
         learning_rate=size.learning_rate,
         clip_norm=2.0,
-        vocab_size=min(subwords, size.max_vocab_size, most_subwords(settings.corpus, langs)),
+        vocab_size=settings.vocab_size or _default_vocab_size(settings),
         width=width,
         layers=SIZES[settings.size]["num_hidden_layers"],
         parallel=size.parallel,
         test_lines=size.test_lines,
         **init,
     )
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #s1zedef2
+def _default_vocab_size(settings: RunSettings) -> int:
+    "The vocabulary of a size, as far as the text fills it, which is read for that."
+    langs = parse_languages(settings.langs)
+    per_language = SUBWORDS_PER_LANGUAGE.get(settings.corpus, SUBWORDS_OF_OTHER_TEXT)
+    subwords = per_language.get(settings.size, per_language["other"]) * len(langs)
+    most = BY_SIZE[settings.size].max_vocab_size
+    return min(subwords, most, most_subwords(settings.corpus, langs))
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #55e16f9c
 _CHOICES = {
