@@ -653,6 +653,14 @@ def test_a_hub_that_is_not_reached_is_asked_once(settings, monkeypatch):
     ):
         resolve(given)
     assert asked == ["some-lab/some-model"]
+    with pytest.raises(ConfigError, match="task='xnlii' is not one of"):
+        resolve(replace(given, tasks="xnlii"))
+    assert len(asked) == 1  # invalid settings raise first
+
+
+def test_a_model_in_the_home_folder_is_read(settings, model, monkeypatch):
+    monkeypatch.setenv("HOME", str(Path(model).parent))
+    assert resolve(replace(settings, model=f"~/{Path(model).name}")).model == str(model)
 
 
 def test_seeds_and_dev_are_taken_as_the_paper_of_the_recipe_does(settings):

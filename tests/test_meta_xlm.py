@@ -1212,6 +1212,13 @@ def test_from_scratch_has_the_architecture_of_a_source_from_elsewhere(folders):
     assert network.config.position_offset == 2 and network.config.norm == "post"
 
 
+def test_a_source_from_elsewhere_is_named_before_training(folders, capsys):
+    s = small(source=str(folders["roberta-mlm"]), parts="body")
+    with_start(s, prepare_data(s))
+    name = named_source(s.source)
+    assert f"source {name} (roberta, {s.layers} × 32), parts='body'\n" in capsys.readouterr().out
+
+
 def test_other_weights_at_the_same_place_are_another_run(folders, tmp_path):
     place = shutil.copytree(folders["roberta-mlm"], tmp_path / "model")
     first = named_source(str(place))

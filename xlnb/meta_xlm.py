@@ -71,7 +71,7 @@ from xlnb.encoder.initialisation import (
 from .training.objectives import Masking, MaskIds, masked_lm_loss, network_inputs
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
-from .training.training import read_log
+from .training.training import rank_and_world, read_log
 from .measures.alignment import AS_PUBLISHED, aer_by_layer
 from .measures.ibm import alignment_error_rate, train_both
 from .measures.probes import cldr_tasks, linear_probe
@@ -640,12 +640,21 @@ def find_dictionaries(
     return dictionaries
 
 # %% ../nbs/05_meta_xlm.ipynb #257a120b
+def _source_line(s: Settings, source: Path) -> str:
+    config = source_config(source)
+    shape = f"{config.num_hidden_layers} × {config.hidden_size}"
+    name = named_source(s.source)
+    return f"source {name} ({checkpoint_type(source)}, {shape}), parts={s.parts!r}"
+
+
 def with_start(
     s: Settings,  # resolved
     data: MetaData,
 ) -> MetaData:
     "The data with the monolingual network, the dictionaries and the matching."
     source = source_folder(s, data)
+    if s.source and not rank_and_world()[0]:
+        print(_source_line(s, source), flush=True)
     dictionaries = find_dictionaries(s, data.corpus)
     data = replace(data, source=source, dictionaries=dictionaries)
     if source is None or s.parts in ("none", "body"):

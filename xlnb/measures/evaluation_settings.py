@@ -6,7 +6,7 @@
 __all__ = ['Settings', 'languages_with_split', 'task_names', 'resolve', 'other_settings']
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #0ed370cd
-import math
+import math, os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def _check_hub_name(name: str):
     similar = f"; there are {', '.join(map(str, runs))}" if runs else ""
     raise ConfigError(
         f"model={name!r} is not there: give the folder of a saved encoder and its tokenizer, that "
-        f"of a run, or a name on the hub with its organisation ('google-bert/{name}'){similar}"
+        f"of a run, or a name on the hub such as intfloat/multilingual-e5-small{similar}"
     )
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #eab98989
@@ -141,6 +141,7 @@ def _from_hub(settings: Settings) -> Settings:
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #63e2bdaf
 def _with_model_folder(settings: Settings) -> Settings:  # of a run: that of its primary network
+    settings = replace(settings, model=os.path.expanduser(settings.model))
     path = Path(settings.model)
     runs = _runs_with_prefix(path)
     if not path.exists() and len(runs) == 1:
@@ -303,11 +304,12 @@ def resolve(settings: Settings) -> Settings:
         raise ConfigError("model='': give the folder of a saved encoder and its tokenizer")
     if settings.recipes:
         choose("recipes", settings.recipes, RECIPES)
-    settings = _with_defaults(_with_model_folder(settings))
+    settings = _with_defaults(settings)
     _check_values(settings)
     _check_tasks(settings)
     _check_recipes(settings)
     _check_readouts(settings)
+    settings = _with_model_folder(settings)  # which may fetch it
     _check_layer_and_pool(settings)
     _check_partner(settings)
     if settings.against:
