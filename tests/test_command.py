@@ -53,15 +53,25 @@ def test_every_command_has_its_function(name):
     assert callable(getattr(import_module(f"xlnb.{command.module}"), command.function))
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_explains_its_settings(name, capsys):
+PROGRAMS = [[name] for name in COMMANDS if name != "pretrain"]
+PROGRAMS += [["pretrain", recipe] for recipe in RECIPES]
+
+
+@pytest.mark.parametrize("words", PROGRAMS, ids=" ".join)
+def test_every_option_has_an_explanation_of_its_own(words, capsys):
     with pytest.raises(SystemExit) as e:
-        main(["pretrain", name, "--help"])
+        main([*words, "--help"])
     shown = capsys.readouterr().out
-    assert not e.value.code and shown.startswith(f"usage: xlnb pretrain {name} ")
-    assert "--max_minutes FLOAT" in shown
-    unexplained = re.findall(r"--(\w+) \S+\s*\(default", shown.replace("│", " "))
-    assert not unexplained
+    assert not e.value.code and shown.startswith(f"usage: xlnb {' '.join(words)} ")
+    text = " ".join(line.strip("│| ") for line in shown.splitlines())  # without the frames
+    _, *options = re.split(r" --(?=\w+ [A-Z{])", text.partition(" options ")[2])
+    assert options
+    names = {}  # explanation → option
+    for option in options:
+        name, _, text = re.sub(r"\((default|required)\b.*", "", option).partition(" ")
+        text = text.partition(" ")[2].strip()  # after the type
+        assert text, f"--{name} has no explanation"
+        assert names.setdefault(text, name) == name, f"--{name} has that of --{names[text]}"
 
 
 @pytest.mark.parametrize(

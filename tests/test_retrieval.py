@@ -1,6 +1,6 @@
 """Retrieval: brute-force oracles, block sizes, ties, planted signals, memory, several architectures, baselines"""
 
-import json, os, subprocess, sys
+import json, os, subprocess, sys, weakref
 
 import numpy as np
 import scipy.sparse.linalg
@@ -533,6 +533,29 @@ def test_by_layer_rows(tokenizer):
         "same/de-en/G/layer2/acc@1-csls",
         "same/en-ru/G/layer2/acc@1c-csls",
     }
+
+
+def test_vectors_are_dropped_after_the_last_pair_that_needs_them(tokenizer, monkeypatch):
+    class Vectors(list):  # layers
+        __hash__ = object.__hash__
+
+        def reshape(self, *shape):
+            return self
+
+    living = weakref.WeakSet()
+    before = []
+
+    def vectors_of(side, *options):
+        before.append(len(living))
+        vectors = Vectors(torch.randn(1, len(side), 8))
+        living.add(vectors)
+        return vectors
+
+    monkeypatch.setattr(retrieval, "encode", vectors_of)
+    a, b, c, d, e = ([f"w{n}"] * 9 for n in range(5))
+    pairs = {"de-en": (a, b), "en-fr": (b, c), "ru-tr": (d, e)}
+    retrieval_by_layer(made("encoder"), {"test": pairs}, tokenizer, layer=1)
+    assert before == [0, 1, 1, 0, 1]  # of the second pair one side is new, of the third both
 
 
 # ---- baselines

@@ -182,9 +182,8 @@ class Learned:
     "What self-learning ended with."
 
     map: torch.Tensor  # (width, width), orthogonal
-    pairs: (
-        torch.Tensor
-    )  # (2, pairs), rows of x and of z: the last induced dictionary, both directions
+    # (2, pairs), rows of x and of z: the last induced dictionary, both directions
+    pairs: torch.Tensor
     history: list  # (keep, objective) of each iteration
 
 # %% ../nbs/07a_mapping.ipynb #4a364c08
@@ -661,9 +660,8 @@ class Spaces:
     hub: str
     vectors: dict[str, WordVectors]  # language → vectors, normalised
     reports: dict[str, MapReport]  # of each language but the hub
-    _means: dict = field(
-        default_factory=dict, repr=False
-    )  # (source, target) → r of the target's words
+    # (source, target) → r of the target's words
+    _means: dict = field(default_factory=dict, repr=False)
 
     def translate(
         self,

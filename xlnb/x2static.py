@@ -83,7 +83,7 @@ class Distillation:
     most_words: int = 200_000  # largest number of words that get vectors: the most frequent
     # threshold t of sub-sampling; None: 5e-6, or 50 / words of the text if that is larger
     subsample: float | None = None
-    seed: int = 0
+    seed: int = 0  # of sub-sampling and of all that X2Static draws
     method: str = "aggregate"  # the mean of the word's own states (Bommasani et al. 2020) | x2static, which is learned
     target: str = "excluded"  # the word's own subwords in its context: excluded (paper) | included (published code)
     epochs: int = 5  # over the contexts
@@ -1169,9 +1169,8 @@ class _CommandLine(Distillation):
     text: str = ""  # file: a sentence, or a paragraph, per line
     output: str = ""  # file that is written: .safetensors, .vec, .txt or .bin
     language: str | None = None  # code of the language of the text
-    cache: str | None = (
-        None  # folder that is kept; None: <output>.cache, deleted once the output is written
-    )
+    # folder that is kept; None: <output>.cache, deleted once the output is written
+    cache: str | None = None
     vocabulary: str | None = None  # file: a word per line
     segmenter: str = "auto"  # icu | regex | auto
     batch_size: int = 64  # lines that the encoder reads at a time

@@ -844,9 +844,7 @@ def _is_drawn(row) -> bool:  # of IBM-1 the intersections trained with the test 
 
 # %% ../../nbs/measures/02_alignment.ipynb #ac9753ab
 def plot_aer(
-    rows: list[
-        dict
-    ],  # of `aer_by_layer` and `alignment_baselines`: any number of systems, pairs and seeds
+    rows: list[dict],  # of `aer_by_layer` and `alignment_baselines`, of any systems and seeds
     test: str,  # which test
     pair: str | None = None,  # one pair; None: the mean over pairs, with their range
 ):  # figure and its axes

@@ -61,14 +61,12 @@ class Items:
     "What a network reads of some examples, and what it is to say."
 
     ids: list = field(default_factory=list)  # token ids of each item
-    second: list = field(
-        default_factory=list
-    )  # number of the second text's first subword; 0 without one
+    # number of the second text's first subword; 0 without one
+    second: list = field(default_factory=list)
     example: list = field(default_factory=list)  # number of the example that each item belongs to
     targets: list = field(default_factory=list)  # of each item, as its kind wants it
-    positions: list = field(
-        default_factory=list
-    )  # of tagging and question answering: where in the example subwords stand
+    # of tagging and question answering: where in the example subwords stand
+    positions: list = field(default_factory=list)
     partners: "Items | None" = None  # of each item what is read beside it; None: each is read alone
 
     def lengths(self) -> list[int]:
@@ -382,9 +380,8 @@ class Span(NamedTuple):
     "The best answer in a text, and how much better it is than none."
 
     text: str
-    margin: (
-        float  # logits: of the answer minus of `<s>`; below a threshold the question has no answer
-    )
+    # logits: of the answer minus of `<s>`; below a threshold the question has no answer
+    margin: float
 
 
 def _spans(items, logits, examples, labels) -> list[Span]:

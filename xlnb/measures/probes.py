@@ -367,12 +367,10 @@ class Reading:
     "Examples as a model gets them, and where to read it."
 
     ids: list = field(default_factory=list)  # token ids of each example
-    second: list = field(
-        default_factory=list
-    )  # number of the second text's first subword; 0 without one
-    ranges: list = field(
-        default_factory=list
-    )  # of each example: (start, end) of the subwords that a vector averages
+    # number of the second text's first subword; 0 without one
+    second: list = field(default_factory=list)
+    # of each example: (start, end) of the subwords that a vector averages
+    ranges: list = field(default_factory=list)
     words: list = field(default_factory=list)  # of each example: the words that vectors belong to
 
 # %% ../../nbs/measures/03_probes.ipynb #7063cbb8
@@ -496,9 +494,7 @@ def read_states(
     tokenizer,
     layers: list[int],  # 0 = embeddings
     batch_size: int = 64,  # examples in a batch
-) -> (
-    torch.Tensor
-):  # (layers, vectors, hidden) float32 on the CPU; vectors in the order of the examples
+) -> torch.Tensor:  # (layers, vectors, hidden) float32 on the CPU, in the order of the examples
     "Averaged states of every range, with dropout off."
     starts = np.cumsum([0, *map(len, reading.ranges)])
     out = torch.empty(len(layers), starts[-1], model.config.hidden_size)

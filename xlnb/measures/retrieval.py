@@ -244,9 +244,7 @@ def encode(
     # None: as there
     batch_size: int = 64,  # sentences in a batch
     quiet: bool = False,  # no progress bar
-) -> (
-    torch.Tensor
-):  # (n, hidden), or (layers, n, hidden) for 'all' and for a list; float32 on the CPU
+) -> torch.Tensor:  # (n, hidden), for 'all' and a list (layers, n, hidden); float32 on the CPU
     """Sentence vectors from a layer of an encoder: as its folder says, else the mean two thirds up (`usual_layer`).
 
     Raises `ConfigError` for a layer the model lacks or a tokenizer not its own, `CheckpointError` for a folder without
@@ -483,9 +481,7 @@ def nearest(
     neighbours: int | None = None,  # of the neighbourhood; None: 10 for csls, 4 for margin
     block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
     both: bool = False,  # also the k best queries of every key, out of the same cosines
-) -> (
-    tuple
-):  # scores and numbers of the keys, (n, k), best first; `both`: one such pair per direction
+) -> tuple:  # scores and numbers of the keys, (n, k), best first; `both`: such a pair per direction
     "The k best keys of every query, in the memory of the inputs and a few blocks. Equal scores come in any order."
     a = _Rows(queries, "queries")
     b = _Rows(keys, "keys")
@@ -591,14 +587,14 @@ def _check_tests(tests):
 
 # %% ../../nbs/measures/00_retrieval.ipynb #a5e10f27
 def _encoded_pairs(pairs, encode_side):  # of one test; sentences → vectors
-    "(pair, sides, their vectors); a shared side is encoded once and dropped after its last use."
+    "(pair, sides, side → vectors); a shared side is encoded once and dropped after its last use."
     sides_of = {pair: tuple(map(tuple, sides)) for pair, sides in pairs.items()}
     uses = Counter(chain.from_iterable(sides_of.values()))
     vectors = {}
     for pair, sides in sides_of.items():
         for side in {*sides} - {*vectors}:
             vectors[side] = encode_side(side)
-        yield pair, sides, [vectors[side] for side in sides]
+        yield pair, sides, vectors
         uses.subtract(sides)
         for side in {*sides}:
             if not uses[side]:
@@ -636,7 +632,7 @@ def retrieval_by_layer(
     rows = []
     for test, pairs in tests.items():
         for pair, sides, vectors in _encoded_pairs(pairs, encode_side):
-            for k, centred, hits in _hits_by_layer(*vectors, score, model.device):
+            for k, centred, hits in _hits_by_layer(*map(vectors.get, sides), score, model.device):
                 facts = {"each": hits.mean(0).tolist()} if each else {}
                 accuracies = hits.mean(1).tolist()
                 rows.append(
@@ -998,9 +994,7 @@ _BASELINES = {
 
 # %% ../../nbs/measures/00_retrieval.ipynb #c1ca681f
 def plot_layers(
-    rows: list[
-        dict
-    ],  # of `retrieval_by_layer` and `baselines`: any number of systems, pairs and seeds
+    rows: list[dict],  # of `retrieval_by_layer` and `baselines`, of any systems, pairs and seeds
     test: str,  # which test
     pair: str | None = None,  # one pair; None: the mean over pairs, with their range
 ):  # figure and its two axes

@@ -69,9 +69,8 @@ class Question(NamedTuple):
     id: str
     question: str
     context: str
-    answers: tuple[
-        tuple[str, int], ...
-    ]  # text, and its first character in `context`, from 0; () where there is none
+    # text, and its first character in `context`, from 0; () where there is none
+    answers: tuple[tuple[str, int], ...]
 
 # %% ../../nbs/measures/06_task_sets.ipynb #5b23fe11
 class Source(NamedTuple):
@@ -224,9 +223,8 @@ class Table:
     id: str | int | None = None  # column; None: the number of the row, from 1
     width: tuple[int, ...] = ()  # how many columns there may be, where there is no header
     renamed: dict[str, str] = field(default_factory=dict)  # label in the file → label of the set
-    left_out: dict[str, str] = field(
-        default_factory=dict
-    )  # label or text → why rows with it are left out and counted
+    # label or text → why rows with it are left out and counted
+    left_out: dict[str, str] = field(default_factory=dict)
     language: str = ""  # column of the row's language, where a file has several
     # beside the file: a label per row in its last column, perhaps after an id
     labels_file: str = ""

@@ -191,9 +191,8 @@ class RunSettings:
     precision: str = "fp32"  # fp32 | bf16
     # whether the blocks are compiled by torch.compile, which pays off in a long run on a GPU
     compiled: bool = False
-    parallel: str | None = (
-        None  # with several processes: ddp (each holds all parameters) | fsdp (each a part)
-    )
+    # with several processes: ddp (each holds all parameters) | fsdp (each a part)
+    parallel: str | None = None
     seed: int = 0  # of initial weights, batches and masks
     # time limit of training; evaluation takes half of it at most; the same command resumes
     max_minutes: float = 30.0

@@ -65,7 +65,7 @@ ROUNDS = EVALUATIONS - 2
 class Settings(xy_lent.Settings):
     "Parameters of a robust run: those of XY-LENT, the adversary's, and what is planted for it to find."
 
-    langs: str = "ar,de,en,hi,ru"
+    langs: str = "ar,de,en,hi,ru"  # comma-separated codes
     # False: the pairs stay as they are drawn, and their losses are kept all the same
     robust: bool = True
     drive: str = "raw"  # what the adversary answers: raw losses | excess | by language
