@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+LINES = [f"Satz {n} von zwanzig, sentence {n} of twenty" for n in range(20)]
 
 
 def write(path: Path, content) -> Path:
@@ -59,3 +60,18 @@ def root(tmp_path_factory):
         patch.setenv("XLNB_ROOT", str(path))
         patch.setenv("XLNB_RESULTS", str(path / "results"))
         yield path
+
+
+@pytest.fixture(scope="module")
+def saved_network(tmp_path_factory) -> Path:
+    "Folder of an untrained network of two layers, with a tokenizer learned from `LINES`."
+    from xlnb.encoder.encoder import config_for
+    from xlnb.encoder.heads import EncoderForMaskedLM
+    from xlnb.text.vocab import train_vocab
+
+    path = tmp_path_factory.mktemp("saved network")
+    tokenizer = train_vocab({"de": LINES}, 36, tmp_path_factory.mktemp("vocabulary"))
+    config = config_for("tiny", vocab_size=len(tokenizer), num_hidden_layers=2)
+    EncoderForMaskedLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path

@@ -938,7 +938,7 @@ def test_pictures():
         "layer 0, AER 40 %",
         "IBM-1, AER 33 %",
     ] and axes.shape == (2, 2)
-    # numbers are not drawn
+    # a word that the font cannot draw is shown as its position
     assert [t.get_text() for t in axes[0, 0].get_yticklabels()] == ["ein", "Haus", "2"]
     assert [t.get_text() for t in axes[1, 0].get_xticklabels()] == ["0", "дом", "2"]
     drawn = {c.get_label(): c.get_offsets().tolist() for c in axes[0, 0].collections}

@@ -5,32 +5,16 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import LINES, ROOT
 
 from xlnb.command import COMMANDS, RECIPES, main
-from xlnb.encoder.heads import EncoderForMaskedLM
-from xlnb.encoder.encoder import config_for
 from xlnb.measures.retrieval import encode
-from xlnb.text.vocab import train_vocab
-
-LINES = [f"Satz {n} von zwanzig, sentence {n} of twenty" for n in range(20)]
 
 
 @pytest.fixture(autouse=True)
 def program(monkeypatch):
     "Commands say how they were started."
     monkeypatch.setattr(sys, "argv", ["xlnb"])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    "A saved network with its tokenizer."
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = train_vocab({"de": LINES}, 36, tmp_path_factory.mktemp("vocab"))
-    config = config_for("tiny", vocab_size=len(tokenizer), num_hidden_layers=2)
-    EncoderForMaskedLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 def test_the_package_installs_the_command():
@@ -78,6 +62,11 @@ def test_every_option_has_an_explanation_of_its_own(words, capsys):
     "arguments, message",
     [
         (["alling"], "did you mean 'align'"),
+        (["sample"], "COUNTS"),
+        (["prepare"], "CORPUS"),
+        (["records"], "NOTEBOOK"),
+        (["align"], "FIRST .* SECOND"),
+        (["map"], "SOURCE .* HUB"),
         (["pretrain"], "say what to train first"),
         (["pretrain", "xlm"], "did you mean 'xlm-e'"),
         (["encode", "a.txt", "--model", "m", "--output", "a.npy", "--leyer", "3"], "--leyer"),
@@ -90,9 +79,11 @@ def test_what_is_wrong_is_said(arguments, message):
         main(arguments)
 
 
-def test_encoded_lines_are_the_rows_of_an_array(folder, tmp_path, capsys):
+def test_encoded_lines_are_the_rows_of_an_array(saved_network, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("\n".join(LINES) + "\n")
     output = tmp_path / "a.npy"
-    main(["encode", str(tmp_path / "a.txt"), "--model", str(folder), "--output", str(output)])
+    main(
+        ["encode", str(tmp_path / "a.txt"), "--model", str(saved_network), "--output", str(output)]
+    )
     assert capsys.readouterr().out == f"{output}: 20 vectors of width 128\n"
-    np.testing.assert_array_equal(np.load(output), encode(LINES, folder, quiet=True).numpy())
+    np.testing.assert_array_equal(np.load(output), encode(LINES, saved_network, quiet=True).numpy())

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, write
+from conftest import LINES, ROOT, write
 
 from xlnb import xlm_e
 from xlnb.command import main as command
-from xlnb.encoder.encoder import config_for
-from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.pretraining.pretraining import run
 from xlnb.text.vectors import WordVectors
-from xlnb.text.vocab import train_vocab
-
-LINES = [f"Satz {n} von zwanzig, sentence {n} of twenty" for n in range(20)]
 
 
 def rooms_met(call, meets) -> set[str]:
@@ -42,17 +37,6 @@ def rooms_met(call, meets) -> set[str]:
     return rooms
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    "The folder of a network that nobody has trained."
-    folder = tmp_path_factory.mktemp("a model")
-    tokenizer = train_vocab({"de": LINES}, 36, tmp_path_factory.mktemp("vocabulary"))
-    config = config_for("tiny", vocab_size=len(tokenizer), num_hidden_layers=2)
-    EncoderForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.slow  # every call of a function is looked at
 def test_the_settings_of_a_run(root):
     settings = xlm_e.Settings(
@@ -66,12 +50,19 @@ def test_the_settings_of_a_run(root):
     assert rooms == {"top", "pretraining", "base"}
 
 
-def test_the_folder_of_a_model(model, tmp_path):
+def test_the_folder_of_a_model(saved_network, tmp_path):
     text = write(tmp_path / "de.txt", "\n".join(LINES))
-    arguments = ["encode", str(text), "--model", str(model), "--output", str(tmp_path / "de.npy")]
+    arguments = [
+        "encode",
+        str(text),
+        "--model",
+        str(saved_network),
+        "--output",
+        str(tmp_path / "de.npy"),
+    ]
     rooms = rooms_met(
         lambda: command(arguments),
-        lambda value: isinstance(value, (str, Path)) and str(value) == str(model),
+        lambda value: isinstance(value, (str, Path)) and str(value) == str(saved_network),
     )
     assert "encoder" in rooms and len(rooms) <= 5, rooms
 

@@ -11,13 +11,14 @@ __all__ = ['exponent_probabilities', 'target_marginals', 'language_marginals', '
 import csv, math, os, sys, warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from scipy.optimize import brentq, linprog
 from scipy.sparse import csc_array, csr_array, eye_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from xlnb.base.core import (
     PALETTE,
@@ -697,7 +698,8 @@ _SAMPLERS = {"exponent": exponent_sampling, "m2m": m2m_sampling, "entropic": ent
 class _CommandLine:
     "What each sampler does with a table of pair counts; the plan of one of them goes to a CSV file."
 
-    counts: Positional[str]  # .csv or .tsv file with columns pair (or src and tgt) and count
+    # .csv or .tsv file with columns pair (or src and tgt) and count
+    counts: Positional[Annotated[str, arg(metavar="COUNTS")]]
     sampler: str = "entropic"  # entropic (XY-LENT) | m2m (M2M-100) | exponent (∝ n^(1/T))
     temperature: float = _TEMPERATURE  # T; 1: the shares of the data, large: equal shares
     repair: str | None = None  # nearest | relaxed: change marginals that pairs cannot carry
