@@ -57,3 +57,8 @@ def test_packed_and_nested_statements_are_told_apart():
     counted = style.counts("a, b = 1, 2\nx = [[i for i in r] for r in y]\nfound = (i for i in x)\n")
     assert (counted["packed"], counted["nested"], counted["comprehensions"]) == (1, 1, 3)
     assert (counted["filler"], counted["code_lines"]) == (1, 3)
+
+
+@pytest.mark.parametrize("line", ["a, b = [1, 2]", "[a, b] = 1, 2", "(a, b) = c = (1, 2)"])
+def test_brackets_do_not_hide_a_packed_statement(line):
+    assert style.counts(f"{line}\n")["packed"] == 1

@@ -11,6 +11,7 @@ WIDTH = 100  # columns of a line
 MOST_LINES = 25  # of an exported cell
 SCREEN = 60  # lines of any cell
 FILLER = {"found", "own", "given", "place", "places", "kept", "whole", "told"}
+SEQUENCES = (ast.Tuple, ast.List)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 NO_CODE = {
     tokenize.COMMENT,
@@ -30,10 +31,10 @@ def modules(root: Path = ROOT) -> dict[str, str]:
 
 
 def is_packed(node: ast.AST) -> bool:
-    "Whether a statement is of the form `a, b = x, y`."
-    if not isinstance(node, ast.Assign):
+    "Whether a statement is of the form `a, b = x, y`, with brackets or without."
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, SEQUENCES):
         return False
-    return isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
+    return any(isinstance(target, SEQUENCES) for target in node.targets)
 
 
 def is_nested(node: ast.AST) -> bool:
