@@ -289,7 +289,7 @@ def _special_ids(tokenizer) -> dict:  # as a configuration has them; BERT's name
         "decoder_start_token_id": special.bos,
     }
 
-
+# %% ../nbs/06a_translation.ipynb #521996df
 def new_translator(s: Settings, start: Path | None) -> EncoderDecoder:  # resolved
     "Random weights by settings and seed, or those of the encoder in a folder."
     blocks = decoder_blocks(s.layers, s.decoder_layers, s.decoder_from)

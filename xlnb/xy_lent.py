@@ -794,7 +794,7 @@ def _loss_measures(pivot) -> dict:  # label → function of a record
         "words, others, nats": lambda r: words_known(r, "others"),
     }
 
-
+# %% ../nbs/04_xy_lent.ipynb #33b05d2c
 def _score_measures(experiment, system="") -> dict:  # label → function of a record
     corpus = experiment.shared.get("corpus", "cldr")
     pivot = experiment.shared.get("pivot", Settings.pivot)

@@ -622,7 +622,7 @@ def _with_values(settings, argv) -> list[str]:
             out.append("True")
     return out
 
-
+# %% ../../nbs/base/00_core.ipynb #482bb627
 def _without_frame(text: str) -> str:
     "What stands in tyro's boxes, drawn with lines or with hyphens, without their titles, as one line."
     lines = [line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭")]

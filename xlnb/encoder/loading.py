@@ -88,7 +88,7 @@ def _download(name: str) -> Path:
             break
     return folder
 
-
+# %% ../../nbs/encoder/06_loading.ipynb #b626267f
 def _from_hub(name: str) -> Path:
     "The folder of a hub model in the hub's cache, fetched if it is not there; `CheckpointError` without a network."
     if folder := _cached_copy(name):
@@ -125,7 +125,7 @@ def model_folder(
         "the hub such as intfloat/multilingual-e5-small"
     )
 
-
+# %% ../../nbs/encoder/06_loading.ipynb #19682f28
 def model_title(
     model,  # as of `model_folder`
 ) -> str:

@@ -318,7 +318,7 @@ def resolve(settings: Settings) -> Settings:
     _check_splits(settings)
     return settings
 
-
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #692d2c89
 def other_settings(settings: Settings) -> Settings:  # resolved
     "The settings of the model `settings.against`, resolved; errors as of `resolve`."
     return resolve(replace(settings, model=settings.against, against="", name="", controls=False))

@@ -810,7 +810,7 @@ def _with_fixed_signs(rows: np.ndarray) -> np.ndarray:  # singular vectors, (dim
     largest = np.abs(rows).argmax(axis=1)
     return rows * np.sign(np.take_along_axis(rows, largest[:, None], axis=1))
 
-
+# %% ../../nbs/measures/00_retrieval.ipynb #5398a4ed
 @one_thread()
 def lsa(
     pairs,  # iterable of (first, second) training pairs

@@ -344,7 +344,7 @@ def with_vocabulary(settings: RunSettings) -> RunSettings:
         )
     return replace(settings, vocab_size=rows)
 
-
+# %% ../../nbs/pretraining/04_pretraining.ipynb #5bb2df15
 def _special_token_ids(settings: RunSettings) -> dict:
     "Special ids of a vocabulary made by others, as fields of a configuration."
     name = settings.vocabulary
@@ -437,7 +437,7 @@ def file_hashes(paths) -> list[str]:
     "SHA-256 of files; an unchanged file is read once."
     return [sha256_once(path) for path in paths]
 
-
+# %% ../../nbs/pretraining/04_pretraining.ipynb #6a070cd5
 def is_recorded(init: str) -> bool:  # as of `init_for_record`
     "Whether `init` is what records have in place of a folder or a hub name."
     recorded = r"([^/]+-)?[0-9a-f]{12}|[\w.-]+/[\w.-]+@[0-9a-f]+"

@@ -445,7 +445,7 @@ def _card_scores(record: dict) -> str:  # Markdown
     head = "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |"
     return "\n".join([head, "|---|---|---|---|", *(_card_row(record, *test) for test in tests)])
 
-
+# %% ../../nbs/pretraining/01_reports.ipynb #5e243163
 def _vocabulary_line(record: dict) -> str:  # Markdown; empty for one that was trained on the corpus
     if "tokenizer" not in record:
         return ""

@@ -105,7 +105,7 @@ def summary_numbers(claims: dict[str, list[dict]]) -> dict[str, int]:  # paper â
         "leaning_against": leaning[-1],
     }
 
-
+# %% ../../nbs/results/10_claims.ipynb #8f03b220
 def _leaning(row: dict) -> int:  # 1 towards the paper, -1 against it, 0
     towards = row["measures for it"] > 0
     against = row["against it"] > 0

@@ -141,7 +141,7 @@ def _arm_difference(
     sides = ((experiment, ahead), (experiment, behind))
     return difference_text(Comparison("", *sides, **gain), finished)
 
-
+# %% ../../nbs/results/07d_static_results.ipynb #74787bed
 def loss_numbers(finished: dict) -> dict:  # of `runs_of_size`
     "The numbers of `LOSSES` and of `WORDS`."
     exact = "dcca, 576 words"
@@ -543,7 +543,7 @@ def _interval_text(values: list, digits: int = 2) -> str:  # ± 95 % interval
     mean, half = interval(values)
     return f"{mean:+.{digits}f} ± {half:.{digits}f} ({len(values)} seeds)"
 
-
+# %% ../../nbs/results/07d_static_results.ipynb #60b0ad60
 def map_numbers(vectors: dict) -> dict:  # {seed: record} of `vector_record`
     "The numbers of `MAPS` and of `FEW_WORDS`."
     records = [*vectors.values()]

@@ -226,7 +226,7 @@ def _as_json(row) -> str:  # a line, or two
     except TypeError:
         return json.dumps(row)  # no line: reading says which
 
-
+# %% ../../nbs/text/13_batches.ipynb #47fe3930
 def all_text(corpus: Corpus) -> dict:
     "All training text of each language: its own lines, and its side of every pair."
 

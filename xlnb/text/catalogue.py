@@ -334,7 +334,7 @@ def _awesome_align(codes):
 def _read_xlm_align(paths, **options):  # the pair is the name of the folder
     return read_triples(*paths, first_id=_XLM_ALIGN[paths[0].parent.name][1], **options)
 
-
+# %% ../../nbs/text/03_catalogue.ipynb #71ad0192
 def _binaryalign(codes):
     stem = _BINARYALIGN[_ordered(codes, _BINARYALIGN)]
     return [f"{part}/{stem}.jsonl" for part in ("train", "valid")]
@@ -880,7 +880,7 @@ class _Rows:
     def part(self, key: str) -> str:
         return verse_split(self.unit(key), self.valid_share, self.test_share)
 
-
+# %% ../../nbs/text/03_catalogue.ipynb #5eaea837
 def _train_text(path, rows, report):
     return (text for key, text in rows.read(path, report) if rows.part(key) == "train")
 
@@ -922,7 +922,7 @@ def _new_rows(rows, train_texts, pair, report):
         else:
             yield row
 
-
+# %% ../../nbs/text/03_catalogue.ipynb #6de04d17
 def _identified_corpus(
     name: str,
     langs: list[str],
@@ -1064,7 +1064,7 @@ def _survey(corpus: Corpus) -> dict:
     modules = ("contamination", "corpora", "catalogue")
     return cached_json("surveys", corpus.name, [corpus.langs, corpus.facts], modules, compute)
 
-
+# %% ../../nbs/text/03_catalogue.ipynb #c0c360dc
 def note_survey(
     corpus: Corpus,
     overlap: dict,  # of `contamination.survey`

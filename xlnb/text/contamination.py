@@ -561,7 +561,7 @@ def seen_lines(search: TestSearch) -> dict:  # JSON values
         seen[lang] = {name: np.flatnonzero(mark).tolist() for name, mark in marks.items()}
     return seen
 
-
+# %% ../../nbs/text/02_contamination.ipynb #8f9fc0fa
 def add_seen(search: TestSearch, seen: dict):  # from `seen_lines`
     "Take over what another process has seen."
     for lang, numbers in seen.items():
@@ -613,7 +613,7 @@ def describe(
     ]
     return f"training text: {', '.join(repeats)}\n{describe_tests(facts)}"
 
-
+# %% ../../nbs/text/02_contamination.ipynb #af56f461
 def describe_tests(
     facts: dict,  # from `survey` or `overlap_facts`
 ) -> str:

@@ -97,7 +97,7 @@ class Source:
     def holds(self, part: str, *langs: str) -> bool:  # train | valid | test
         return self.part == part and set(langs) <= set(self.langs)
 
-
+# %% ../../nbs/text/01b_folders.ipynb #ee3c83a5
 class NotPlaced(DataError):
     "A file whose name does not say what it holds; the message has the nearest name that would."
 
@@ -217,7 +217,7 @@ class Folder:
         "The states of files, by which a change is noticed."
         return [(self.below(file), *file_state(file)) for file in sorted(set(files))]
 
-
+# %% ../../nbs/text/01b_folders.ipynb #24662419
 _SHOWN = 4  # files of a source
 
 
@@ -268,7 +268,7 @@ def _files_below(path: Path) -> Iterator[tuple[Path, Path]]:
         if file.is_file() and not any(part.startswith(".") for part in name.parts):
             yield name, file
 
-
+# %% ../../nbs/text/01b_folders.ipynb #315642eb
 _LONE_TEST = "tests are bitext: put the other language beside it, as test.de + test.en"
 
 
@@ -298,7 +298,7 @@ def open_folder(
         raise DataError(f"holds no text to train on{_first_reason(not_read)}", path)
     return Folder(path, sources, not_read, name or path.name)
 
-
+# %% ../../nbs/text/01b_folders.ipynb #9d5ebe9a
 def _first_reason(not_read: dict[str, str]) -> str:
     for file, reason in not_read.items():
         return f"; {file}: {reason}"

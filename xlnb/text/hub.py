@@ -95,7 +95,7 @@ def _pair_reader(data, column, keys, langs, report):
 def _text_reader(data, langs, report):
     return _texts(data, report)
 
-
+# %% ../../nbs/text/01c_hub.ipynb #00d40f32
 def _split_source(name: str, split: str, data) -> Source:
     "What a split holds, by its columns; `DataError` says which columns are read."
     columns = list(data.column_names)
@@ -136,7 +136,7 @@ class HubFolder(Folder):
         "The fingerprints, which say what `checksums` says."
         return sorted(self.checksums(files).items())
 
-
+# %% ../../nbs/text/01c_hub.ipynb #e5c52733
 def open_hub(
     name: str,  # dataset[:configuration][:split], or the folder of a saved data set
 ) -> HubFolder:

@@ -86,7 +86,7 @@ def _mo_strings(data: bytes, order: str, table: int, count: int) -> Iterator[byt
             raise struct.error("a string ends after the file")
         yield data[start : start + length]
 
-
+# %% ../../nbs/text/01a_messages.ipynb #240e12e6
 def _mo_entries(path: Path) -> Iterator[tuple]:
     "Such entries of a compiled MO file, which holds translated messages only."
     with open_bytes(path) as file:
@@ -106,7 +106,7 @@ def _mo_entries(path: Path) -> Iterator[tuple]:
     except (struct.error, LookupError, ValueError) as error:
         raise _read_damaged(path, error) from None
 
-
+# %% ../../nbs/text/01a_messages.ipynb #8a688cc2
 def _mo_charset(sources: list[bytes], targets: list[bytes]) -> str:
     "The encoding that the header of an MO file names."
     header = targets[sources.index(b"")] if b"" in sources else b""
@@ -133,7 +133,7 @@ def _messages(path, report):
         else:
             report.add("empty", path, n)
 
-
+# %% ../../nbs/text/01a_messages.ipynb #181ff3c0
 def read_messages(
     path,  # .po or .mo, also packed
     report: Report | None = None,  # counts what was left out or changed; a new one if None
@@ -156,7 +156,7 @@ def _joined(paths, report):
             else:
                 report.add("message of one language only", paths[0], n)
 
-
+# %% ../../nbs/text/01a_messages.ipynb #b136c0e8
 def join_messages(
     first,  # .po or .mo of the first language; None: the language of the msgids
     second,  # of the second, or None
@@ -213,7 +213,7 @@ def _inner_text(element, codes: list) -> str:
         parts.append(child.tail or "")
     return "".join(parts)
 
-
+# %% ../../nbs/text/01a_messages.ipynb #1f38de26
 def _elements(path: Path) -> Iterator:
     "Elements of an XML file at their start and their end; units are dropped once they are read."
     parents = []
@@ -270,7 +270,7 @@ def _segments(unit) -> Iterator[tuple]:
             state = "needs-approval"
         yield parts.get("source"), target, state
 
-
+# %% ../../nbs/text/01a_messages.ipynb #f5f861db
 def _xliff_units(path: Path) -> Iterator[dict]:
     "Such units of an XLIFF file, whose languages stand at its head or at each of its files."
     langs = dict.fromkeys(_SIDES)
@@ -293,7 +293,7 @@ def _memory_units(path: Path) -> Iterator[dict]:
         raise DataError("no translation memory: it ends in .tmx, .xlf or .xliff", path)
     return _tmx_units(path) if ending == ".tmx" else _xliff_units(path)
 
-
+# %% ../../nbs/text/01a_messages.ipynb #df9c268d
 def _memory(path, langs, report):
     report.start(path)
     for n, unit in enumerate(_memory_units(path), 1):

@@ -115,7 +115,7 @@ def _first_by_hash(rows: list) -> list:
     chosen = set(sorted(distinct, key=lambda row: derive_seed("held out", *row))[:MOST_HELD_OUT])
     return [row for row in distinct if row in chosen]
 
-
+# %% ../../nbs/text/06a_own.ipynb #d92d599f
 def _held_out_lists(sources: list[Source], pairs: list[str]) -> dict:
     "Held-out pairs by pair, tests by name and pair, and what was left out of these lists."
     lists = {"valid": {}, "tests": {}, "left_out": {}}
@@ -197,7 +197,7 @@ def _languages_of(sources: list[Source]) -> list[str]:
     "The languages that one can train on."
     return sorted(set().union(*(source.langs for source in sources if source.part == "train")))
 
-
+# %% ../../nbs/text/06a_own.ipynb #9604860c
 def _streams(training: _Training, langs: list[str]) -> tuple[dict, dict]:
     "Training text by language and training pairs, each with a report."
     text = {}
@@ -248,7 +248,7 @@ def _held_out_lines(lines) -> list[str]:
                 rows = _first_by_hash(rows)
     return [line for (line,) in dict.fromkeys(_first_by_hash(rows))]
 
-
+# %% ../../nbs/text/06a_own.ipynb #eb71c0ff
 def _held_out_text(sources: list[Source], langs: list[str], valid: dict) -> dict[str, list[str]]:
     "Language → held-out lines, of languages that no held-out pair has: of its file, or by hash."
     in_pairs = {lang for pair, rows in valid.items() if rows for lang in split_pair(pair)}
@@ -289,7 +289,7 @@ def _checksums(folder: Folder, sources: list[Source], langs: list[str]) -> dict[
     states = folder.states(files)
     return cached_json("checksums", folder.name, states, (), lambda: folder.checksums(files))
 
-
+# %% ../../nbs/text/06a_own.ipynb #bbdf7899
 def _chosen(folder: Folder, langs) -> list[str]:
     "The languages that are asked for; `ConfigError` with those of the folder for one it lacks."
     available = _languages_of(folder.sources)
@@ -326,7 +326,7 @@ def _read_through(sources: list[Source], langs: list[str]) -> dict:  # JSON valu
     lists["left_out"] = {name: counts for name, counts in left_out.items() if counts}
     return lists
 
-
+# %% ../../nbs/text/06a_own.ipynb #15a78c21
 _CODE = (
     "own",
     "folders",
@@ -359,7 +359,7 @@ def folder_corpus(
     corpus = Corpus(folder.name, tuple(langs), text, pairs, *held_out, valid_text=valid_text)
     return note_survey(corpus, lists["overlap"])
 
-
+# %% ../../nbs/text/06a_own.ipynb #ef7d7f90
 def _check_held_out(folder: Folder, pairs: dict, valid: dict):
     if pairs and not valid:
         raise DataError(
@@ -397,7 +397,7 @@ def check_corpus(
             return corpus
     return choose("corpus", corpus, _ALLOWED)
 
-
+# %% ../../nbs/text/06a_own.ipynb #ff33609e
 def is_named(corpus: str) -> bool:
     "Whether a corpus is one of the library's."
     return check_corpus(corpus) in CORPORA
@@ -415,7 +415,7 @@ def _folder_of(corpus: str) -> Folder:
         return open_folder(rest or GETTEXT, "gettext")
     return open_hub(rest) if kind == "hf" else open_folder(corpus)
 
-
+# %% ../../nbs/text/06a_own.ipynb #59d74a38
 def open_corpus(
     corpus: str | Path,  # one of CORPORA, a folder, a file, gettext, gettext:folder, or hf:dataset
     langs=None,  # language codes; None: all that a folder has
@@ -442,7 +442,7 @@ def corpus_for_record(
     checksums = _checksums(folder, _sources_of(folder, langs), langs)
     return f"{folder.name}@{derive_seed(sorted(checksums.items())):016x}"[: len(folder.name) + 9]
 
-
+# %% ../../nbs/text/06a_own.ipynb #9f070840
 _SHOWN = 20  # sources of a folder
 
 
@@ -481,7 +481,7 @@ def _sampled_lines(folder: Folder, lang: str) -> Iterator[str]:
     text, _ = _streams(_Training(sources, {}), [lang])
     return islice(text[lang], _SAMPLED)
 
-
+# %% ../../nbs/text/06a_own.ipynb #3e7b224d
 def most_subwords(
     corpus: str,
     langs,  # codes

@@ -73,7 +73,7 @@ class Preparation:
     def __repr__(self):
         return f"Preparation({self.plan.folder})"
 
-
+# %% ../../nbs/text/14_preparation.ipynb #9739b727
 def plan_preparation(
     corpus: Corpus,
     tokenizer,  # a Hugging Face fast tokenizer
@@ -158,7 +158,7 @@ def cut(preparation: Preparation, task: int, tasks: int):
         if not (known and _cut_record(preparation, kind, name)):
             cut_source(preparation, kind, name)
 
-
+# %% ../../nbs/text/14_preparation.ipynb #0416ec0d
 def _is_finished(preparation: Preparation) -> bool:
     return (preparation.plan.folder / "manifest.json").exists()
 
@@ -278,7 +278,7 @@ class Step:
     def __repr__(self):
         return f"{self.function.__name__} of {self.preparation}"
 
-
+# %% ../../nbs/text/14_preparation.ipynb #b0a45d62
 def _executor_class(executor: str):
     "The class of datatrove; `ConfigError` for a package or a program that is not there."
     choose("executor", executor, EXECUTORS)
@@ -332,7 +332,7 @@ class Prepare:
     partition: str | None = None  # of SLURM
     time: str = "24:00:00"  # of SLURM, for each task
 
-
+# %% ../../nbs/text/14_preparation.ipynb #267f5e66
 def _engine_options(settings: Prepare) -> dict:
     "What the engine is told beside the number of tasks; `ConfigError` for SLURM without a partition."
     if settings.executor != "slurm":
@@ -365,7 +365,7 @@ def prepare_store(settings: Prepare) -> str:  # what was done
         return f"{folder}: the jobs wait in {settings.partition}"
     return f"{_describe_store(preparation.plan.folder)}\n{_describe_overlap(preparation, corpus)}"
 
-
+# %% ../../nbs/text/14_preparation.ipynb #cc202c6a
 @plain_warnings()
 def main(argv: list[str]):  # e.g. ['text', '--vocabulary', 'vocab', '--output', 'store']
     "Make a store as the arguments say; invalid input ends with one sentence."

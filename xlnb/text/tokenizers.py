@@ -138,7 +138,7 @@ def _tokenizer_folder(folder: Path) -> Path:
             return candidate
     return folder
 
-
+# %% ../../nbs/text/06b_tokenizers.ipynb #71b77983
 def _from_folder(folder: Path):
     "The tokenizer of a folder; one of `train_vocab` is compared with what was written."
     from transformers import AutoTokenizer, PreTrainedTokenizerFast

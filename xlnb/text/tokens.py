@@ -176,7 +176,7 @@ class Chunk(NamedTuple):
     last: bool  # of the source
     lines: list
 
-
+# %% ../../nbs/text/09_tokens.ipynb #a771c328
 def _in_chunks(stream, size):
     "(lines, whether they are the last) of a stream."
     stream = iter(stream)
@@ -293,7 +293,7 @@ def _shard_record(path, recipe):
         return None
     return record
 
-
+# %% ../../nbs/text/09_tokens.ipynb #a7f83877
 _COUNTS = "lines", "items", "tokens", "empty", "cut", "reserved"
 
 
@@ -459,7 +459,7 @@ def check_request(
                 folder,
             )
 
-
+# %% ../../nbs/text/09_tokens.ipynb #3a7ac588
 def remove_leftovers(folder):  # of a store in which nobody builds
     "Remove what a killed build has left half-written."
     for leftover in Path(folder).glob("*/.*.tmp"):
