@@ -10,6 +10,14 @@ RATCHET = ROOT / "tests" / "style.json"
 WIDTH = 100  # columns of a line
 MOST_LINES = 25  # of an exported cell
 SCREEN = 60  # lines of any cell
+LIMITS = {  # of a module
+    "tokens a line": 10,
+    "comprehensions": 50,
+    "wide lines, %": 2,
+    "filler names": 50,
+    "nested": 0,
+    "packed": 0,
+}
 FILLER = {"found", "own", "given", "place", "places", "kept", "whole", "told"}
 SEQUENCES = (ast.Tuple, ast.List)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -140,6 +148,17 @@ def measured(root: Path = ROOT) -> dict:
     }
 
 
+def lowest(before: dict, now: dict) -> dict:
+    "Numbers of what there is now, none above what it was; what is new starts from `LIMITS` or less."
+    total = {name: min(before["all"][name], value) for name, value in now["all"].items()}
+    out = {"all": total, "modules": {}, "cells": {}}
+    for kind, limits in (("modules", LIMITS), ("cells", {"exported": 0, "lesson": 0})):
+        for name, row in now[kind].items():
+            old = before[kind].get(name, limits)
+            out[kind][name] = {key: min(old[key], value) for key, value in row.items()}
+    return out
+
+
 def main(arguments: list[str]):
     now = measured()
     for name, row in (now["modules"] | {"all": now["all"]}).items():
@@ -152,7 +171,8 @@ def main(arguments: list[str]):
         )
     )
     if "--write" in arguments:
-        RATCHET.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+        lowered = lowest(json.loads(RATCHET.read_text(encoding="utf-8")), now)
+        RATCHET.write_text(json.dumps(lowered, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

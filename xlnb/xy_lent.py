@@ -5,10 +5,9 @@
 # %% auto #0
 __all__ = ['SAMPLERS', 'VOCABULARIES', 'PAPER', 'FEW_STEPS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve',
            'compare_with_paper', 'bitext_pairs', 'web_counts', 'line_counts_by_pair', 'some_lines', 'with_noise',
-           'measured_pairs', 'check_bitext', 'open_bitext', 'shared_vocabulary', 'prepared', 'prepare_data',
-           'pair_probabilities', 'make_batches', 'grouped', 'record_facts', 'scores', 'best_score', 'ByLanguage',
-           'words_by_language', 'measure_layers', 'evaluate_run', 'describe', 'of_words', 'words_known',
-           'grid_measures']
+           'measured_pairs', 'open_bitext', 'shared_vocabulary', 'prepared', 'prepare_data', 'pair_probabilities',
+           'make_batches', 'grouped', 'record_facts', 'scores', 'best_score', 'ByLanguage', 'words_by_language',
+           'measure_layers', 'evaluate_run', 'describe', 'of_words', 'words_known', 'grid_measures']
 
 # %% ../nbs/04_xy_lent.ipynb #fbac226c
 import math, sys
@@ -421,7 +420,7 @@ def _available_lines(s: Settings, corpus: Corpus) -> dict:
     return {pair: n for pair, n in available.items() if n >= s.min_pair_lines}
 
 # %% ../nbs/04_xy_lent.ipynb #ch3ckb1t
-def check_bitext(
+def _check_bitext(
     s: Settings,  # resolved
     name: str,  # of the corpus
     available: dict,  # pair → lines
@@ -480,7 +479,7 @@ def _open_with_lines(s, corpus):  # corpus; pair → lines that there are; pair 
     corpus = named_corpus(s) if corpus is None else corpus
     available = _available_lines(s, corpus)
     if s.uses_pairs:
-        check_bitext(s, corpus.name, available)
+        _check_bitext(s, corpus.name, available)
     return corpus, available, line_counts_by_pair(s, available) if available else {}
 
 # %% ../nbs/04_xy_lent.ipynb #c0d0c5s0

@@ -41,7 +41,7 @@ from .heads import EncoderForMaskedLM
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #90e0f23f
 def _files_of_index(folder: Path) -> list[Path]:
-    "The safetensors files that a folder's index names; `CheckpointError` where the index or one of them is damaged."
+    "The safetensors files that an index names; `CheckpointError` where a file is damaged."
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         raise CheckpointError(
@@ -342,7 +342,7 @@ class Initialised:
     rows_drawn: int
 
     def rows(self) -> list[dict]:
-        "A short table: parameters, how many rows where they are split, how many numbers, from where."
+        "A short table: parameters, rows where they are split, numbers, and where they come from."
         lacking = {name: self.random[name] for name in self.lacking}
         chosen = {name: size for name, size in self.random.items() if name not in lacking}
         return [
@@ -593,7 +593,7 @@ def copy_shared(
     model,  # whose parameters are written
     source,  # a model with parameters of the same names, e.g. of `masked_lm_from`
 ) -> list[str]:  # names of the parameters that `source` lacks
-    "Copy the parameters that two models share by name; a model of fewer blocks gets the first ones."
+    "Copy the parameters that two models share by name; fewer blocks get the first ones."
     names = model.state_dict().keys()
     shared = {name: weight for name, weight in source.state_dict().items() if name in names}
     return model.load_state_dict(shared, strict=False).missing_keys

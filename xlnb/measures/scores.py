@@ -40,7 +40,7 @@ def _values(side) -> list:  # of a list, an array or a tensor
 
 # %% ../../nbs/measures/07_scores.ipynb #e40f480b
 def _side_by_side(gold, predicted, what: str) -> tuple[list, list]:
-    "Both as lists; raises `DataError` for different lengths, for empty lists, and for a prediction of None."
+    "Both as lists; raises `DataError` for other lengths, empty lists, a prediction of None."
     gold = _values(gold)
     predicted = _values(predicted)
     if len(gold) != len(predicted):
@@ -523,7 +523,7 @@ def best_margin(
     answered,
     silent,  # (questions,): score with the answer, and with none
 ) -> float:  # answer where the margin is above it; ±inf where all or none should be answered
-    "The highest threshold with the highest mean score; 0 without questions; raises `DataError` for NaN."
+    "The highest threshold with the highest mean score, or 0; raises `DataError` for NaN."
     margins = _numbers(_values(margins), "margins")
     answered = _numbers(_values(answered), "answered")
     silent = _numbers(_values(silent), "silent")

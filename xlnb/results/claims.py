@@ -29,6 +29,7 @@ PAPERS = {
     "static + contextual": ("07d_static_results", "07c_static_runs"),
 }
 
+# %% ../../nbs/results/10_claims.ipynb #2c6cf59z
 _REPRODUCED, _UNDECIDED, _CONTRADICTED = DIRECTIONS
 _NOT_SIGNIFICANT = "no significant difference"
 _TOO_FEW_RUNS = "too few runs"

@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['ENCODERS', 'IN_LANGUAGE_OF', 'TASKS', 'IN_LANGUAGE', 'LABELLED', 'UNTRAINED', 'BASELINES', 'LEARNED', 'NOTEBOOK',
            'COLUMNS', 'LANGUAGE_SETS', 'PAIRS', 'SAID_1_TO_3', 'SAID_4_TO_6', 'Encoder', 'trained_folder',
-           'learned_record', 'encoder_record', 'baseline_record', 'missing_records', 'merged', 'language_set_of',
-           'average', 'score_rows', 'mean_score', 'tested_languages', 'over_baseline', 'starred', 'difference',
-           'said_numbers', 'check_said']
+           'learned_record', 'encoder_record', 'baseline_record', 'missing_records', 'merged', 'average', 'score_rows',
+           'mean_score', 'tested_languages', 'difference', 'said_numbers', 'check_said']
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #2441d6f0
 import functools, math
@@ -313,7 +312,7 @@ COLUMNS = {
 LANGUAGE_SETS = ("English", "German and French", "languages never read")  # by an encoder
 
 
-def language_set_of(target: str) -> str:  # a language, or a pair of them; one of PLACES
+def _language_set_of(target: str) -> str:  # a language, or a pair of them; one of PLACES
     return LANGUAGE_SETS[
         0 if target == "en" else 1 if {*target.split("-")} <= {*_LANGS.split(",")} else 2
     ]
@@ -332,7 +331,7 @@ def average(
             for (*named, source, target), score in scores.items()
             if tuple(named) == COLUMNS[column]
             and source in ("", "en")
-            and language_set_of(target) == languages
+            and _language_set_of(target) == languages
         ]
         return mean(percents) if percents else math.nan
 
@@ -374,7 +373,7 @@ def mean_score(groups: dict, name: str, column: str, lang: str) -> float:  # per
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #language2
 def _kind_of(lang: str) -> int:  # 0: read; 1: never read, Latin script; 2: other scripts
-    if language_set_of(lang) == LANGUAGE_SETS[1]:
+    if _language_set_of(lang) == LANGUAGE_SETS[1]:
         return 0
     return 1 if _script(lang) == "Latn" else 2
 
@@ -395,7 +394,7 @@ def tested_languages(groups: dict, column: str) -> dict[str, int]:  # language �
     return {lang: _kind_of(lang) for lang in sorted(langs, key=order)}
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #overbase1
-def over_baseline(
+def _over_baseline(
     groups: dict,  # of `merged`
     name: str,  # an encoder
     baseline: str,  # e.g. 'words'
@@ -410,7 +409,7 @@ def over_baseline(
     return (*interval(over), len(over)) if len(over) > 2 else (0.0, 0.0, len(over))
 
 
-def starred(middle: float, half: float, seeds: int) -> str:  # a star: the interval leaves out zero
+def _starred(middle: float, half: float, seeds: int) -> str:  # a star: the interval leaves out zero
     "Points with their 95 % interval; a dash with fewer than three seeds."
     return f"{middle:+.1f} ± {half:.1f}" + " *" * (abs(middle) > half) if seeds > 2 else "–"
 
@@ -459,7 +458,7 @@ def _scored(groups, name, column, languages=LANGUAGE_SETS[0]) -> str:  # mean ±
 
 def _differences(groups, label, columns=(_TATOEBA, _TAGS, _NAMES), languages=LANGUAGE_SETS[1]):
     "Differences of one of PAIRS, column by column, in words."
-    points = {c: starred(*difference(groups, PAIRS[label], c, languages)) for c in columns}
+    points = {c: _starred(*difference(groups, PAIRS[label], c, languages)) for c in columns}
     return "; ".join(f"{c.split(',')[0]} {text}" for c, text in points.items() if text != "–")
 
 
@@ -486,8 +485,8 @@ def _transfer_numbers(groups: dict) -> dict:
     return {
         "masked_untrained": _differences(groups, "MLM + TLM minus untrained"),
         "detector_untrained": _differences(groups, "XLM-E minus untrained"),
-        "masked_words": starred(*over_baseline(groups, "MLM + TLM", "words", _TAGS)),
-        "detector_words": starred(*over_baseline(groups, "XLM-E", "words", _TAGS)),
+        "masked_words": _starred(*_over_baseline(groups, "MLM + TLM", "words", _TAGS)),
+        "detector_words": _starred(*_over_baseline(groups, "XLM-E", "words", _TAGS)),
         "pairs": _differences(groups, "MLM + TLM minus MLM"),
     }
 
@@ -603,7 +602,7 @@ def _check_baselines(groups: dict):
     for name in ENCODERS:
         middle, half, _ = difference(groups, (name, UNTRAINED), _TAGS)
         assert middle > half, name  # whatever the objective
-        middle, half, _ = over_baseline(groups, name, "words", _TAGS)
+        middle, half, _ = _over_baseline(groups, name, "words", _TAGS)
         behind |= {name} if middle <= half else set()
     assert behind == {"XLM-E", "VECO"}
     english = average(_XNLI, LANGUAGE_SETS[0])

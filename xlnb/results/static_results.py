@@ -6,7 +6,7 @@
 __all__ = ['LOSSES', 'WORDS', 'SHARES', 'MAPS', 'FEW_WORDS', 'LISTS', 'OUTSIDE', 'LSA_ITSELF', 'TEACHERS', 'RULES', 'CLAIMS',
            'plot_gains', 'loss_numbers', 'spoiled', 'Published', 'published_lists', 'Tests', 'list_scores',
            'vector_scores', 'fasttext_scores', 'middle', 'vector_record', 'more_runs', 'fasttext_record',
-           'plot_vectors', 'map_numbers', 'list_gains', 'list_numbers', 'frequent_numbers']
+           'plot_vectors', 'map_numbers', 'list_numbers', 'frequent_numbers']
 
 # %% ../../nbs/results/07d_static_results.ipynb #8641c5b6
 import math
@@ -565,7 +565,7 @@ LISTS = """\
 Of MUSE's covered test words, minus unmapped: by a free map {free}, regularised {regularised}."""
 
 
-def list_gains(with_lists: dict, path: str) -> list:  # points of every seed
+def _list_gains(with_lists: dict, path: str) -> list:  # points of every seed
     "Accuracy@1 on MUSE's covered test words, minus that of the unmapped vectors."
 
     def score(record, path):
@@ -577,8 +577,8 @@ def list_gains(with_lists: dict, path: str) -> list:  # points of every seed
 def list_numbers(with_lists: dict) -> dict:  # {seed: record}
     "The numbers of `LISTS`."
     return {
-        "free": _interval_text(list_gains(with_lists, "x2static/mapped")),
-        "regularised": _interval_text(list_gains(with_lists, "x2static/regularised/mapped")),
+        "free": _interval_text(_list_gains(with_lists, "x2static/mapped")),
+        "regularised": _interval_text(_list_gains(with_lists, "x2static/regularised/mapped")),
     }
 
 # %% ../../nbs/results/07d_static_results.ipynb #sayfreq1

@@ -438,7 +438,7 @@ _ZEROS = dict(
     thai=0xE50,
 )
 
-
+# %% ../../nbs/text/04_cldr.ipynb #a44c72az
 def _ten_from(zero: int) -> str:
     return "".join(map(chr, range(zero, zero + 10)))
 

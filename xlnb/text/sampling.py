@@ -252,7 +252,7 @@ def exponent_sampling(
     counts,  # pair → sentences: a table, as for `target_marginals`
     temperature: float = _TEMPERATURE,  # T; 1: the shares of the data, large: all pairs equal
 ) -> dict:  # pair → probability; they sum to 1
-    "The plain exponent over pairs, p ∝ n^(1/T); does not control languages' shares; raises `ConfigError`."
+    "The exponent over pairs, p ∝ n^(1/T), whatever the languages get; raises `ConfigError`."
     graph = pair_graph(counts)
     exponent = 1 / positive_number("temperature", temperature, 1.43)
     return exponent_probabilities(graph.by_pair(graph.shares), exponent)
@@ -264,7 +264,7 @@ def m2m_sampling(
     marginals: dict | None = None,  # language → share, in place of the tempered ones
     repair: str | None = None,  # of unreachable marginals: 'nearest' or 'relaxed'; None raises
 ) -> dict:  # pair → probability; they sum to 1, most are 0
-    "M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`."
+    "M2M-100's sampling: the largest Tr(PQ) (XY-LENT, equation 1); raises `ConfigError`."
     return _sample(_largest_trace, counts, temperature, marginals, repair)
 
 # %% ../../nbs/text/11_sampling.ipynb #a357b581
@@ -296,7 +296,7 @@ def entropic_sampling(
     marginals: dict | None = None,  # language → share, in place of the tempered ones
     repair: str | None = None,  # of unreachable marginals: 'nearest' or 'relaxed'; None raises
 ) -> dict:  # pair, such as 'de-en', its codes in the order of the alphabet → probability; sum 1
-    "XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`."
+    "XY-LENT's sampling (equation 2): a KL projection onto the marginals; raises `ConfigError`."
     return _sample(_scaled, counts, temperature, marginals, repair)
 
 # %% ../../nbs/text/11_sampling.ipynb #a04c269e
@@ -560,7 +560,7 @@ def compare_samplings(
     samplings: dict,  # name → (pair → probability)
     budget: float,  # sentence pairs that the run will read, in the unit of the counts
 ) -> list[dict]:  # a row for each sampling
-    "How much of the data each sampling reads within the budget, and how often; raises `ConfigError`."
+    "What each sampling reads within the budget, and how often; raises `ConfigError`."
     graph = pair_graph(counts)
     samplings = named_values(samplings, "samplings")
     return [

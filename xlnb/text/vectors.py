@@ -185,17 +185,17 @@ def _row(vectors, word) -> int:
     )
 
 # %% ../../nbs/text/05_vectors.ipynb #c8452b0c
+def _query_vector(query) -> torch.Tensor:
+    try:
+        return torch.as_tensor(query, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(f"{query!r:.60} is neither a word nor a vector") from None
+
+# %% ../../nbs/text/05_vectors.ipynb #813cec9d
 def _nearest(vectors, query, k) -> list[tuple[str, float]]:
     check_counts(k=k)
     query_row = _row(vectors, query) if isinstance(query, str) else None
-    try:
-        vector = (
-            vectors.matrix[query_row]
-            if query_row is not None
-            else torch.as_tensor(query, dtype=torch.float32)
-        )
-    except (TypeError, ValueError, RuntimeError):
-        raise ConfigError(f"{query!r:.60} is neither a word nor a vector") from None
+    vector = _query_vector(query) if query_row is None else vectors.matrix[query_row]
     if tuple(vector.shape) != (vectors.width,):
         raise DataError(
             f"a vector of shape {tuple(vector.shape)} for words with vectors of width "

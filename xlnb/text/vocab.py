@@ -290,11 +290,9 @@ def _backend(proto: bytes) -> Tokenizer:
     "The fast tokenizer over a SentencePiece model: same normalisation, same subwords, same scores."
     # after <unk> <s> </s>
     subwords = sentencepiece_model_pb2.ModelProto.FromString(proto).pieces[3:]
-    scores = (
-        [(name, 0.0) for name in SPECIAL]
-        + [(p.piece, p.score) for p in subwords]
-        + [("<mask>", 0.0)]
-    )
+    scores = [(name, 0.0) for name in SPECIAL]
+    scores += [(p.piece, p.score) for p in subwords]
+    scores += [("<mask>", 0.0)]
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=3, byte_fallback=False))
     blanks = "".join(f"\\x{{{c:X}}}" for c in BLANKS)
     tokenizer.normalizer = normalizers.Sequence(
