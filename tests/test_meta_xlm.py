@@ -301,7 +301,7 @@ def test_every_order_has_a_folder_of_its_own_and_one_vocabulary(parts):
             dict(relative_positions="some"),
             "relative_positions='some' is not one of None, gated, plain, none",
         ),
-        (dict(precision="fp16"), "precision='fp16' is not one of fp32, bf16"),
+        (dict(precision="fp16"), "precision='fp16' is not one of None, fp32, bf16"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_what_can(wrong, says):

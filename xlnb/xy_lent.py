@@ -63,6 +63,7 @@ from xlnb.pretraining.pretraining import (
     Recipe,
     Trained,
     comparison_table,
+    execution_defaults,
     fill_in,
     held_out_spec,
     main,
@@ -172,6 +173,7 @@ def resolve(settings: Settings) -> Settings:
     "The settings with defaults of size, corpus, bitext and recipe for `None`; `ConfigError` names the allowed values."
     _check(settings)
     settings = _with_named_vocabulary(settings)
+    settings = fill_in(settings, **execution_defaults(settings.recipe))
     by_paper = settings.recipe == "paper" and not settings.init  # which has its vocabulary
     resolved = fill_in(
         settings,

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'MIN_STEPS_BETWEEN_EVALUATIONS',
-           'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in', 'size_defaults', 'check_choices', 'check_amounts',
-           'with_vocabulary', 'restarts_positions', 'max_side', 'network_config', 'shape_of', 'init_for_record',
-           'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report', 'start_config', 'named_corpus',
-           'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
-           'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm',
-           'Phase', 'run_identity', 'run_folder', 'training_config', 'limited_threads', 'Trained', 'train_phase',
-           'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'absent_measures', 'record_of',
-           'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
+           'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in', 'execution_defaults', 'size_defaults',
+           'check_choices', 'check_amounts', 'with_vocabulary', 'restarts_positions', 'max_side', 'network_config',
+           'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report',
+           'start_config', 'named_corpus', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops',
+           'plan_run', 'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group',
+           'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config',
+           'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
+           'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -188,41 +188,64 @@ class RunSettings:
     initializer_range: float | None = None  # standard deviation of the initial weights
     # tokens of a micro-batch
     micro_tokens: int = 8192
-    precision: str = "fp32"  # fp32 | bf16
-    # whether the blocks are compiled by torch.compile, which pays off in a long run on a GPU
-    compiled: bool = False
+    # fp32 | bf16; None: fp32, and with recipe=paper on a GPU bf16
+    precision: str | None = None
+    # whether the blocks are compiled by torch.compile; None: with recipe=paper on a GPU
+    compiled: bool | None = None
     # with several processes: ddp (each holds all parameters) | fsdp (each a part)
     parallel: str | None = None
     seed: int = 0  # of initial weights, batches and masks
-    # time limit of training; evaluation takes half of it at most; the same command resumes
-    max_minutes: float = 30.0
+    # time limit of training; evaluation takes half of it at most; the same command resumes;
+    # None: 30, and with recipe=paper no limit (inf)
+    max_minutes: float | None = None
     checkpoint_minutes: float = 5.0  # minutes between checkpoints
     test_lines: int | None = None  # lines of each generated test list
     recipe: str = "default"  # default | paper
     # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
     out: str = ""
 
+    # settings that came after the first records → the value at which a record leaves them out
+    later_settings: ClassVar[dict] = {}
+
     def for_record(self) -> dict:
         "The settings as they are recorded: without paths of this machine, nor a vocabulary that is none."
-        record = asdict(replace(self, out="", corpus=corpus_for_record(self.corpus, self.langs)))
-        if not self.vocabulary:
-            del record["vocabulary"]
-        elif self.names_vocabulary and not is_recorded_vocabulary(self.vocabulary):
-            record["vocabulary"] = open_vocabulary(self.vocabulary).recorded
-        if "init" in record:
-            record["init"] = init_for_record(record["init"])
-        return record
+        return _recorded(self)
 
     @property
     def names_vocabulary(self) -> bool:
         "Whether `vocabulary` is the folder or name of a tokenizer."
         return bool(self.vocabulary)
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #rec0rd3d
+def _recorded(s: RunSettings) -> dict:
+    "The settings as they are recorded."
+    record = asdict(replace(s, out="", corpus=corpus_for_record(s.corpus, s.langs)))
+    if not s.vocabulary:
+        del record["vocabulary"]
+    elif s.names_vocabulary and not is_recorded_vocabulary(s.vocabulary):
+        record["vocabulary"] = open_vocabulary(s.vocabulary).recorded
+    if "init" in record:
+        record["init"] = init_for_record(record["init"])
+    if record["max_minutes"] == math.inf:
+        record["max_minutes"] = None  # JSON has no infinity
+    for name, value in s.later_settings.items():
+        if record[name] == value:
+            del record[name]
+    return record
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #beef8e35
 def fill_in(settings: RunSettings, **values) -> RunSettings:
     "The settings with values in place of `None`."
     missing = {name: v for name, v in values.items() if getattr(settings, name) is None}
     return replace(settings, **missing)
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #ex3cut1o
+def execution_defaults(recipe: str) -> dict:  # 'default' or 'paper'
+    "Precision, compilation and time limit: minutes on a CPU, or a paper's run, on a GPU where there is one."
+    if recipe != "paper":
+        return dict(precision="fp32", compiled=False, max_minutes=30.0)
+    on_gpu = torch.cuda.is_available()
+    return dict(precision="bf16" if on_gpu else "fp32", compiled=on_gpu, max_minutes=math.inf)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #s1zedef1
 def size_defaults(settings: RunSettings) -> dict:
@@ -241,6 +264,7 @@ def size_defaults(settings: RunSettings) -> dict:
         parallel=size.parallel,
         test_lines=size.test_lines,
         **init,
+        **execution_defaults(settings.recipe),
     )
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #s1zedef2
@@ -255,7 +279,7 @@ def _default_vocab_size(settings: RunSettings) -> int:
 # %% ../../nbs/pretraining/04_pretraining.ipynb #55e16f9c
 _CHOICES = {
     "size": SIZES,
-    "precision": ("fp32", "bf16"),
+    "precision": (None, "fp32", "bf16"),
     "recipe": ("default", "paper"),
     "relative_positions": ("gated", "plain", "none"),
     "relative_bias_init": ("local", "random"),
@@ -302,7 +326,7 @@ def check_amounts(
         value = getattr(settings, name)
         if not value > 0:
             raise ConfigError(f"{name}={value!r} is not above 0")
-        if value == math.inf:
+        if value == math.inf and name != "max_minutes":
             raise ConfigError(f"{name}=inf is not finite")
     _check_batch(settings)
 
@@ -1231,6 +1255,8 @@ def announce_plan(
         f"of that for the "
         "evaluation; the data are prepared before"
     )
+    if settings.max_minutes == math.inf:
+        limit = "limit    none: a run that is stopped resumes by the same command"
     for line in filter(None, [*text.splitlines(), limit]):
         print(line, file=sys.stderr, flush=True)
         progress(line, keep=True)
