@@ -12,7 +12,7 @@ from tokenizer_kinds import KINDS, LANGS, SPECIAL, text
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from xlnb import meta_xlm, veco, xlm_e, xy_lent
-from xlnb.base.core import ConfigError
+from xlnb.base.core import CheckpointError, ConfigError
 from xlnb.measures.alignment import _subwords
 from xlnb.measures.finetuning import _first_subwords
 from xlnb.pretraining import pretraining
@@ -256,8 +256,10 @@ def test_what_pretraining_cannot_use_is_refused_with_what_to_do(folders, tmp_pat
     (tmp_path / "broken" / "tokenizer.json").write_text("{")
     with pytest.raises(ConfigError, match="holds no tokenizer that loads"):
         open_vocabulary(tmp_path / "broken")
-    with pytest.raises(ConfigError, match="^'no/such' is neither a folder nor in the cache of the"):
-        open_vocabulary("no/such")
+    with pytest.raises(
+        CheckpointError, match="absent is not a folder: give the folder of a saved to"
+    ):
+        open_vocabulary(tmp_path / "absent")
     settings = veco.Settings(vocabulary=str(folders / "xlmr"), init="somewhere")
     with pytest.raises(ConfigError, match="leave vocabulary out"):
         with_vocabulary(settings)
@@ -295,15 +297,37 @@ def test_metaxlm_trains_on_it_beside_a_teacher(folders, kind, runs):
 
 
 def test_a_name_in_the_cache_of_the_hub(folders, tmp_path, monkeypatch):
-    repository = tmp_path / "models--some--encoder"
-    shutil.copytree(folders / "mbert", repository / "snapshots" / ("0" * 40))
-    write(repository / "refs" / "main", "0" * 40)
+    for name in ("some--encoder", "single-name"):
+        repository = tmp_path / f"models--{name}"
+        shutil.copytree(folders / "mbert", repository / "snapshots" / ("0" * 40))
+        write(repository / "refs" / "main", "0" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     vocabulary = open_vocabulary("some/encoder")
     assert vocabulary.sha256 == open_vocabulary(folders / "mbert").sha256
     assert vocabulary.recorded.startswith("some/encoder@")
-    with pytest.raises(ConfigError, match="^'some/other' is neither a folder nor in the cache of"):
+    assert open_vocabulary("single-name").sha256 == vocabulary.sha256
+
+    def no_network(self, name, **_):
+        raise ConnectionError
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", no_network)
+    with pytest.raises(CheckpointError, match=r"cannot be reached: .* \(hf download some/other\)"):
         open_vocabulary("some/other")
+
+
+def test_a_tokenizer_is_fetched_without_the_weights_beside_it(folders, monkeypatch):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda self, name, **_: None)
+
+    def fetch(name, local_files_only=False, allow_patterns=None, **_):
+        if local_files_only:
+            raise OSError("not here")
+        asked.append(allow_patterns)
+        return str(folders / "mbert")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert open_vocabulary("some-lab/encoder").sha256 == open_vocabulary(folders / "mbert").sha256
+    assert len(asked) == 1 and not any("safetensors" in pattern for pattern in asked[0])
 
 
 @pytest.mark.slow

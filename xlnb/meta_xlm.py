@@ -46,6 +46,7 @@ from xlnb.text.batches import (
 )
 from .text.cldr import LOCALES
 from .text.corpora import Corpus
+from .text.hub import is_hub_name
 from xlnb.text.matching import (
     RULES,
     Matching,
@@ -75,7 +76,7 @@ from .training.training import rank_and_world, read_log
 from .measures.alignment import AS_PUBLISHED, aer_by_layer
 from .measures.ibm import alignment_error_rate, train_both
 from .measures.probes import cldr_tasks, linear_probe
-from .encoder.loading import is_hub_name, load_model_tokenizer, model_folder, model_title
+from .encoder.loading import load_model_tokenizer, model_folder, model_title
 from xlnb.measures.retrieval import (
     accuracy,
     column_index,

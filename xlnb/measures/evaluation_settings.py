@@ -19,7 +19,8 @@ from xlnb.base.core import (
     runs_folder,
 )
 from ..text.corpora import LANGUAGES
-from ..encoder.loading import RUN_NETWORKS, is_hub_name, model_folder, network_folder
+from ..text.hub import is_hub_name
+from ..encoder.loading import RUN_NETWORKS, model_folder, network_folder
 from .downstream import BENCHMARKS, RECIPES, has_recipes, printed_recipes
 from .finetuning import check_partner
 from .readouts import NOT_POOLED, WORD_TASKS, READ, vector_files

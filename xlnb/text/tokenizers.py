@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..base.core import ConfigError, refusing_damage
+from ..base.core import CheckpointError, ConfigError, refusing_damage
+from .hub import saved_folder
 from .vocab import load_tokenizer, tokenizer_hash
 
 # %% ../../nbs/text/06b_tokenizers.ipynb #06a0nids
@@ -171,38 +172,22 @@ def _check_files(tokenizer, folder: Path):
             "with tokenizer.save_pretrained"
         )
 
-
-def _from_hub(name: str):
-    "The tokenizer of a name, out of the cache of the hub."
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, local_files_only=True))
-    except (OSError, ValueError) as e:
-        raise ConfigError(
-            f"{name!r} is neither a folder nor in the cache of the hub: fetch it where there is a "
-            f"network (hf download {name}), or give the folder of a tokenizer"
-        ) from e
-    return _from_folder(folder)
-
 # %% ../../nbs/text/06b_tokenizers.ipynb #06a0opn2
 @lru_cache(maxsize=4)
 def _opened(vocabulary: str, modified: int) -> Vocabulary:  # modified: time of its file, in ns
     path = Path(vocabulary).expanduser()
-    name = vocabulary
-    if path.is_dir():
-        name = path.resolve().name
-        tokenizer = _from_folder(_tokenizer_folder(path))
-    else:
-        tokenizer = _from_hub(vocabulary)
+    name = path.resolve().name if path.is_dir() else vocabulary
+    tokenizer = _from_folder(_tokenizer_folder(saved_folder(vocabulary, "tokenizer")))
     _check_trainable(tokenizer, vocabulary)
     return Vocabulary(name, tokenizer, number_of_ids(tokenizer), tokenizer_hash(tokenizer))
 
 
 def open_vocabulary(
-    vocabulary,  # folder of a tokenizer, a model or a run, or a name in the cache of the hub
+    vocabulary,  # folder of a tokenizer, a model or a run, or a name on the hub
 ) -> Vocabulary:
-    "A tokenizer to train with; `ConfigError` where there is none, or one that pretraining cannot use."
+    """A tokenizer to train with.
+
+    Raises `CheckpointError` where there is none of that name, `ConfigError` for one that pretraining cannot use."""
     vocabulary = str(vocabulary)
     folder = Path(vocabulary).expanduser()
     modified = 0
