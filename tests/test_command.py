@@ -1,6 +1,6 @@
 "The command `xlnb`: every name in it leads somewhere, and what has no module of its own does what it says."
 
-import re, sys, tomllib
+import builtins, errno, io, os, re, sys, tomllib
 from importlib import import_module
 
 import numpy as np
@@ -87,3 +87,99 @@ def test_encoded_lines_are_the_rows_of_an_array(saved_network, tmp_path, capsys)
     )
     assert capsys.readouterr().out == f"{output}: 20 vectors of width 128\n"
     np.testing.assert_array_equal(np.load(output), encode(LINES, saved_network, quiet=True).numpy())
+
+
+OUTPUT = ["--output", "out.npy"]
+# command → arguments, in which PATH is what cannot be read
+READING = {
+    "align": ["PATH", "b.txt"],
+    "prepare": ["PATH", "--vocabulary", "v"],
+    "sample": ["PATH"],
+    "encode": ["PATH", "--model", "m", *OUTPUT],
+    "encode with a model": ["b.txt", "--model", "PATH", *OUTPUT],
+    "distil": ["--model", "PATH", "--text", "b.txt", "--output", "out.vec"],
+    "map": ["PATH", "b.vec", "--languages", "de,en", "--output", "out"],
+    "evaluate": ["--model", "PATH", "--tasks", "cldr"],
+    "translate": ["--model", "PATH"],
+    "pretrain xlm-e": ["--corpus", "PATH"],
+    "pretrain veco": ["--init", "PATH"],
+    "pretrain xy-lent": ["--vocabulary", "PATH"],
+    "pretrain meta-xlm": ["--source", "PATH", "--parts", "body"],
+    "pretrain translator": ["--init", "PATH"],
+    "records": ["PATH"],
+}
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch):
+    "The sentence with which a command ends, in a folder with a file and a folder."
+    (tmp_path / "b.txt").write_text("a dog\n")
+    (tmp_path / "b.vec").write_text("1 2\ndog 0.1 0.2\n")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a dog\n")))
+
+    def ends(command, path) -> str:
+        words = [path if word == "PATH" else word for word in READING[command]]
+        with pytest.raises(SystemExit) as e:
+            main([*command.partition(" with ")[0].split(), *words])
+        sentence = str(e.value)
+        assert sentence.startswith("xlnb: ") and "Errno" not in sentence
+        assert "\n" not in sentence and path in sentence
+        return sentence
+
+    return ends
+
+
+def test_every_command_is_tried_on_what_cannot_be_read():
+    assert {command.split()[0] for command in READING} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", READING)
+def test_what_is_not_there_is_a_sentence(command, said):
+    said(command, "absent")
+
+
+@pytest.mark.parametrize("command", [name for name in READING if name != "prepare"])
+def test_a_folder_for_a_file_or_a_file_for_a_folder_is_a_sentence(command, said):
+    of_files = ("align", "sample", "encode", "map", "pretrain xlm-e")
+    said(command, "folder" if command in of_files else "b.txt")
+
+
+@pytest.mark.parametrize("command", ["align", "sample", "encode", "map"])
+def test_a_file_without_permission_is_a_sentence(command, said, tmp_path, monkeypatch):
+    (tmp_path / "secret.vec").write_text("1 2\ndog 0.1 0.2\n")
+    opened = builtins.open
+
+    def guarded(file, *rest, **options):
+        if "secret" in str(file):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return opened(file, *rest, **options)
+
+    monkeypatch.setattr(builtins, "open", guarded)
+    monkeypatch.setattr(io, "open", guarded)
+    assert "may not be read or written by this user" in said(command, "secret.vec")
+
+
+@pytest.mark.parametrize(
+    "target, sentence",
+    [
+        ("b.txt/out", "b.txt is a file where a folder is needed"),
+        ("folder", "folder is a folder: name a file in it"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_a_sentence(target, sentence, said, tmp_path):
+    with pytest.raises(SystemExit, match=f"^xlnb: .*{sentence}"):
+        main(["align", "b.txt", "b.txt", "--output", target])
+    assert sorted(os.listdir(tmp_path)) == ["b.txt", "b.vec", "folder"]
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(said, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SystemExit, match="^xlnb: the disk is full at links.txt: make room"):
+        main(["align", "b.txt", "b.txt", "--output", "links.txt"])
+    assert sorted(os.listdir(tmp_path)) == ["b.txt", "b.vec", "folder"]

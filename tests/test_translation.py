@@ -1,6 +1,6 @@
 "Translators: a run that is killed and goes on, averaged weights, lines in and out, what is refused."
 
-import io, math, sys
+import copy, io, math, sys
 from types import SimpleNamespace
 
 import pytest
@@ -226,6 +226,29 @@ def test_lines_come_back_in_their_order(data):
     spellings = ["Кита\u0438\u0306", "Кита\u0439", "Ки\u00adта\u0439", "\u00ad"]
     spelled = T.translate(spellings, model, data.tokenizer, 2, longest=12)
     assert spelled[0] == spelled[1] == spelled[2] and len(spelled) == 4
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_rows_without_a_token_are_never_generated(data, beams, monkeypatch):
+    tokenizer = copy.deepcopy(data.tokenizer)
+    tokenizer.add_tokens("<unused7>")
+    unused = len(tokenizer) - 1
+    model = T.new_translator(small(vocab_size=len(tokenizer) + 64), None)
+    model.bias.data[unused:] = 100.0  # which the network would take before all others
+    generated = []
+    generate = model.generate
+
+    def noting(*inputs, **options):
+        generated.append(generate(*inputs, **options))
+        return generated[-1]
+
+    monkeypatch.setattr(model, "generate", noting)
+    lines = ["Норвегия", "Малайзия и Грузия"]
+    translations = T.translate(lines, model, tokenizer, beams, longest=12)
+    assert all(translations) and int(generated[0].max()) < unused
+    plain = T.translate(lines, model, tokenizer, beams, longest=12, suppress_tokens=[5])
+    assert not (generated[1] == 5).any() and int(generated[1].max()) < unused
+    assert len(plain) == 2
 
 
 def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(data, monkeypatch):

@@ -28,6 +28,8 @@ Each module is generated from a notebook in nbs/ that explains it. From the grou
 __doc__ += """
     base.core                What every notebook stands on: where files are, seeds, errors that help, run records, one
                              figure style
+    base.errors              What the system says of a file, a folder or a disk, as one sentence with what to do, for
+                             commands and notebooks
     base.terminal            What makes `papermill nbs/03_xlm_e.ipynb -p size base` work as typed, show how far it is,
                              and refuse a misspelt parameter
     base.docstrings          What a comment says beside a parameter is shown by `help` and by `?`, and by editors in
@@ -39,7 +41,8 @@ __doc__ += """
                              over languages by message
     text.folders             Every form in which people keep text and bitext, told by the names of files, listed
                              before anything is read
-    text.hub                 `hf:dataset:configuration:split` as text and bitext, by its columns
+    text.hub                 A model or a tokenizer by its name, and `hf:dataset:configuration:split` as text and
+                             bitext, by its columns
     text.contamination       Test lines in the training text, word for word or nearly; repeats; whether a file is in
                              the language it claims
     text.catalogue           Published sets by name: where they come from, on what terms, which bytes, and how they

@@ -24,6 +24,7 @@ from xlnb.base.core import (
     settings_from_arguments,
     utf8_output,
 )
+from .base.errors import errors_as_sentences
 
 # %% ../nbs/09_command.ipynb #191c9f63
 @dataclass(frozen=True)
@@ -179,14 +180,12 @@ def _pretrain(arguments):
 
 # %% ../nbs/09_command.ipynb #c0mmand1
 @plain_warnings()
+@errors_as_sentences()
 def main(argv: list[str] | None = None):  # e.g. ['align', 'a.txt', 'b.txt']; None: as typed
     "The command `xlnb`; invalid input ends with one sentence."
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("--help", "-h"):
         return print(overview())
-    try:
-        command = COMMANDS[choose("command", arguments[0], COMMANDS)]
-        sys.argv[0] = f"xlnb {arguments[0]}"  # as help calls it
-        getattr(import_module(f"xlnb.{command.module}"), command.function)(arguments[1:])
-    except (ValueError, OSError) as e:  # settings and data; files and disks
-        sys.exit(f"xlnb: {e}")
+    command = COMMANDS[choose("command", arguments[0], COMMANDS)]
+    sys.argv[0] = f"xlnb {arguments[0]}"  # as help calls it
+    getattr(import_module(f"xlnb.{command.module}"), command.function)(arguments[1:])

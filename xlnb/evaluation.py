@@ -20,7 +20,6 @@ import pandas as pd
 
 from xlnb.base.core import (
     AGAIN,
-    ConfigError,
     DataError,
     append_record,
     atomic_path,
@@ -32,6 +31,7 @@ from xlnb.base.core import (
     run_facts,
     settings_from_arguments,
 )
+from .base.errors import error_sentence, errors_as_sentences
 from .text.batches import source_hash
 from .text.corpora import LANGUAGES
 from .encoder.foreign import quietly
@@ -625,6 +625,7 @@ def beside_other_model(
 
 # %% ../nbs/08_evaluation.ipynb #24f46df8
 @plain_warnings()
+@errors_as_sentences()
 def main(argv: list[str]):
     "`python -m xlnb.evaluation --model … --tasks …`: the tables of all tasks, and the rows in a file."
     try:
@@ -643,10 +644,7 @@ def _settings_from(argv: list[str]) -> Settings:
         with redirect_stdout(sys.stderr), suppress(SystemExit):
             settings_from_arguments(Settings, ["--help"])
         _exit("name what to evaluate: --model with the folder of a saved encoder, and --tasks")
-    try:
-        return settings_from_arguments(Settings, argv)
-    except ConfigError as e:
-        _exit(e)
+    return settings_from_arguments(Settings, argv)
 
 
 def _show(titled: dict):  # title → table
@@ -660,25 +658,22 @@ def _save_or_show(settings: Settings, scores: pd.DataFrame) -> Path:
     except OSError as e:
         _show(tables(settings, scores))
         _exit(
-            f"the scores above cannot be saved ({e}): name other folders by --out and "
+            f"the scores above cannot be saved ({error_sentence(e)}): name other folders by --out and "
             "XLNB_RESULTS; with the same --out nothing is computed again"
         )
 
 # %% ../nbs/08_evaluation.ipynb #8960b3d9
 def _run(argv: list[str]):
     settings = _settings_from(argv)
-    try:
-        settings = resolve(settings)
-        scores = evaluate(settings)
-    except (ValueError, OSError) as e:  # settings and data; files and disks
-        _exit(e)
+    settings = resolve(settings)
+    scores = evaluate(settings)
     path = _save_or_show(settings, scores)
     ahead = {}
     if settings.against:
         try:
             scores, ahead = beside_other_model(settings, scores)
         except (ValueError, OSError) as e:
-            _exit(f"{settings.against}: {e}\nThe other scores: {path}.csv")
+            _exit(f"{settings.against}: {error_sentence(e)}\nThe other scores: {path}.csv")
     _show(tables(settings, scores) | ahead)
     print(
         f"\nAll scores of {settings.title}, other measures too: {path}.csv; the tables as .html "

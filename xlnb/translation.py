@@ -36,6 +36,7 @@ from xlnb.base.core import (
     split_pair,
     utf8_output,
 )
+from .base.errors import errors_as_sentences
 from xlnb.text.batches import (
     MixedBatches,
     Prepared,
@@ -44,7 +45,13 @@ from xlnb.text.batches import (
 )
 from .text.catalogue import set_folder
 from .text.corpora import Corpus, read_multi30k
-from .text.tokenizers import open_vocabulary
+from xlnb.text.tokenizers import (
+    ROLES,
+    ids_without_text,
+    number_of_ids,
+    open_vocabulary,
+    role_id,
+)
 from .text.tokens import SpecialIds
 from .encoder.encoder import checkpoint_type, new_model
 from .encoder.heads import EncoderForMaskedLM
@@ -371,6 +378,14 @@ def _generate(
     return translations
 
 # %% ../nbs/06a_translation.ipynb #translt1
+def _never_generated(model: EncoderDecoder, tokenizer, options: dict) -> list[int]:
+    "Ids that no translation has: rows of the model without a token, and tokens that stand for no text."
+    spare = range(number_of_ids(tokenizer), model.config.vocab_size)
+    allowed = {role_id(tokenizer, role) for role in ROLES}
+    allowed |= {value for name, value in options.items() if name.endswith("_token_id")}
+    return sorted({*ids_without_text(tokenizer), *spare} - allowed)
+
+# %% ../nbs/06a_translation.ipynb #translt2
 def translate(
     lines: list[str],
     model: EncoderDecoder,
@@ -388,6 +403,8 @@ def translate(
     positions = max_positions(model)
     rows = _token_rows(lines, tokenizer, positions, too_long)
     options |= dict(max_length=longest or positions, num_beams=beams, length_penalty=length_penalty)
+    if never := _never_generated(model, tokenizer, options):
+        options["suppress_tokens"] = [*options.get("suppress_tokens", ()), *never]
     translations = _generate(rows, model, tokenizer, batch_size, **options)
     return [translations.get(n, "") for n in range(len(lines))]
 
@@ -704,25 +721,23 @@ class Translate:
     batch_size: int = 64  # lines at a time
 
 # %% ../nbs/06a_translation.ipynb #edc458fe
+@errors_as_sentences()
 def translate_stream(
     argv: list[str],  # e.g. ['--model', 'runs/…/translator']
     lines,  # to translate, without their ends
     out,  # stream of text
 ):
     "The command line: a translation for every line, or an error and no output."
-    try:
-        settings = settings_from_arguments(Translate, argv)
-        model, tokenizer = load_translator(settings.model)
-        translations = translate(
-            list(lines),
-            model.eval(),
-            tokenizer,
-            settings.beams,
-            settings.length_penalty,
-            settings.batch_size,
-        )
-    except (ValueError, OSError) as e:
-        sys.exit(f"xlnb: {e}")
+    settings = settings_from_arguments(Translate, argv)
+    model, tokenizer = load_translator(settings.model)
+    translations = translate(
+        list(lines),
+        model.eval(),
+        tokenizer,
+        settings.beams,
+        settings.length_penalty,
+        settings.batch_size,
+    )
     for translation in translations:
         print(translation, file=out)
 

@@ -41,6 +41,7 @@ from xlnb.base.core import (
     verify_checksums,
     write_checksums,
 )
+from .base.errors import errors_as_sentences
 from .text.batches import folder_lock, short_hash
 from .text.corpora import check_streams, existing_file, read_text, text_lines
 from .text.tokens import VERIFIED_BYTES
@@ -1230,14 +1231,12 @@ def _run_command(c: _CommandLine) -> str:  # what was done
 
 # %% ../nbs/07_x2static.ipynb #14cc50bf
 @plain_warnings()
+@errors_as_sentences()
 def main(
     argv: list[str],  # e.g. ['--model', 'runs/my-model', '--text', 'de.txt', '--output', 'de.vec']
 ):
     "Distil vectors; invalid input ends with one sentence."
-    try:
-        print(_run_command(settings_from_arguments(_CommandLine, argv)))
-    except (ValueError, OSError) as e:
-        sys.exit(f"xlnb: {e}")  # settings, data and models; files and disks
+    print(_run_command(settings_from_arguments(_CommandLine, argv)))
 
 # %% ../nbs/07_x2static.ipynb #00bf9e39
 # not in a notebook

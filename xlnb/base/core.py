@@ -186,7 +186,7 @@ def data_root() -> Path | None:
 # %% ../../nbs/base/00_core.ipynb #cc9e2971
 @contextmanager
 def atomic_path(path):  # the file or folder that is to appear whole or not at all
-    "Yields a temporary sibling of `path`; renames it on success, removes it on any error."
+    "Yields a temporary sibling of `path`; renames it on success, removes it on any error, which then names `path`."
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -196,6 +196,10 @@ def atomic_path(path):  # the file or folder that is to appear whole or not at a
             _swap_folders(temporary, path)
         else:
             os.replace(temporary, path)
+    except OSError as e:
+        if e.errno and e.filename in (None, str(temporary)):
+            e.filename = str(path)
+        raise
     finally:
         if temporary.is_dir():
             shutil.rmtree(temporary)

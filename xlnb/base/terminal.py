@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from .core import ConfigError, choose_parameter, runs_folder
+from .errors import shown_sentence
 
 # %% ../../nbs/base/01_terminal.ipynb #9ea40cf3
 def notebook_parameters(
@@ -190,16 +191,27 @@ def _show_lines(reader: int, bar):
 _QUIET = ["--IPKernelApp.log_level=CRITICAL"]
 
 
-def _refused_settings(nb: dict) -> str | None:  # after it has been run
-    "The sentence of a `ConfigError` before anything was trained, if there is one."
+# errors whose message is a sentence for the user
+_SENTENCES = ("ConfigError", "CheckpointError", "DataError", "FileNotFoundError")
+
+
+def _trains(cell: dict) -> bool:
+    source = "".join(cell["source"])
+    return "#| export" not in source and bool(re.search(r"\b(train_phase|run)\(", source))
+
+
+def _failure(nb: dict) -> tuple[str, bool]:  # after it has been run
+    "The sentence of the error that ended it, '' for none or a traceback; whether settings were refused."
+    is_training = False
     for cell in nb["cells"]:
-        source = "".join(cell["source"])
-        if "#| export" not in source and re.search(r"\b(train_phase|run)\(", source):
-            return None
-        errors = [output for output in cell.get("outputs", []) if output["output_type"] == "error"]
-        if errors:
-            return errors[0]["evalue"] if errors[0]["ename"] == "ConfigError" else None
-    return None
+        is_training = is_training or _trains(cell)
+        for output in cell.get("outputs", []):
+            if output["output_type"] == "error":
+                text = shown_sentence(output["evalue"])
+                of_system = text != output["evalue"]
+                is_sentence = of_system or output["ename"] in _SENTENCES and not is_training
+                return text if is_sentence else "", output["ename"] == "ConfigError"
+    return "", False
 
 # %% ../../nbs/base/01_terminal.ipynb #52c84ea3
 class Engine:
@@ -225,7 +237,10 @@ class Engine:
         is_new = output_path and not Path(output_path).exists()
         with _one_line_for_an_interrupt():
             done = _engine().execute_notebook(nb, kernel_name, **options)
-        if message := _refused_settings(done):
+        message, is_refusal = _failure(done)
+        if message and not is_refusal:
+            raise click.ClickException(f"{message}\nnotebook: {output_path}")
+        if message:
             if is_new:
                 Path(output_path).unlink(missing_ok=True)
             raise click.UsageError(message)

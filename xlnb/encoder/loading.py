@@ -26,7 +26,7 @@ RUN_NETWORKS = ("selected", "discriminator", "generator")
 def network_folder(
     folder,  # of a saved model or of a run
 ) -> Path | None:
-    "The folder of a saved model: the one passed, or the preferred network of a run; None where there is neither."
+    "The folder of a saved model: the one passed, or the preferred network of a run; or None."
     paths = (Path(folder).expanduser() / name for name in ("", *RUN_NETWORKS))
     return next((path for path in paths if (path / "config.json").is_file()), None)
 
@@ -34,7 +34,7 @@ def network_folder(
 def model_folder(
     model,  # folder of a saved model or of a run, or a name on the hub
 ) -> Path:
-    "The folder of a model: of a run that of its primary network, of a name on the hub the copy in the hub's cache."
+    "The folder of a model: of a run that of its primary network, of a hub name the cached copy."
     if not isinstance(model, (str, Path)):
         raise ConfigError(f"model={model!r:.60} is no path: give the folder of a model")
     folder = saved_folder(model, "model")
@@ -44,7 +44,7 @@ def model_folder(
 def model_title(
     model,  # as of `model_folder`
 ) -> str:
-    "A model's name without a path of this machine: that of its folder or run, of a hub model with its revision."
+    "A model's name without a path: that of its folder or run, of a hub model with its revision."
     folder = model_folder(model)
     if folder.parent.name == "snapshots":  # in the hub's cache
         name = folder.parent.parent.name.removeprefix("models--").replace("--", "/")

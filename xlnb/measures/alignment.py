@@ -36,6 +36,7 @@ from xlnb.base.core import (
     split_words,
     utf8_output,
 )
+from ..base.errors import errors_as_sentences
 from ..text.corpora import AlignedPair, existing_file, file_lines, uneven_files
 from ..text.tokens import SpecialIds, collate_pairs, collate_text
 from xlnb.measures.ibm import (
@@ -971,19 +972,17 @@ def _print_quietly(text: str):
 
 # %% ../../nbs/measures/02_alignment.ipynb #a9e59336
 @plain_warnings()
+@errors_as_sentences()
 def main(argv: list[str]):  # e.g. ['a.txt', 'b.txt', '--scores']
     "Align two files; invalid input ends with one sentence."
     utf8_output()
-    try:
-        settings = _command_line(argv)
-        links = _align_files(read_sides(settings.first, settings.second), settings)
-        text = "".join(pharaoh(links_of_pair, settings.scores) + "\n" for links_of_pair in links)
-        if settings.output is None:
-            return _print_quietly(text)
-        with atomic_path(settings.output) as path:
-            path.write_text(text, encoding="utf-8")
-    except (ValueError, OSError) as e:
-        sys.exit(f"xlnb: {e}")  # settings and data; files and disks
+    settings = _command_line(argv)
+    links = _align_files(read_sides(settings.first, settings.second), settings)
+    text = "".join(pharaoh(links_of_pair, settings.scores) + "\n" for links_of_pair in links)
+    if settings.output is None:
+        return _print_quietly(text)
+    with atomic_path(settings.output) as path:
+        path.write_text(text, encoding="utf-8")
 
 # %% ../../nbs/measures/02_alignment.ipynb #a4235d74
 # not in a notebook

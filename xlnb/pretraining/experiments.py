@@ -30,6 +30,7 @@ from xlnb.base.core import (
     repo_root,
     settings_from_arguments,
 )
+from ..base.errors import errors_as_sentences
 from ..encoder.encoder import SIZES
 from .reports import current_parameters, without_nan
 
@@ -349,13 +350,11 @@ def _print_run(line):
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #664c8f1c
 @plain_warnings()
+@errors_as_sentences(ImportError)
 def main(argv: list[str]):  # e.g. ['03_xlm_e'], or ['03_xlm_e', 'tasks']
     "`xlnb records`: list a notebook's experiments or run what is missing; a failure ends with one sentence."
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command resumes"))
-    try:
-        failed = _list_or_run(settings_from_arguments(_CommandLine, argv))
-    except (ConfigError, DataError, ImportError) as e:
-        sys.exit(f"xlnb: {e}")
+    failed = _list_or_run(settings_from_arguments(_CommandLine, argv))
     if failed:
         sys.exit("xlnb: " + "; ".join(failed))
 

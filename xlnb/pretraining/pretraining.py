@@ -42,6 +42,7 @@ from xlnb.base.core import (
     settings_from_arguments,
     sha256_once,
 )
+from ..base.errors import errors_as_sentences
 from xlnb.text.batches import (
     BatchShape,
     MixedBatches,
@@ -1300,6 +1301,7 @@ def _diverged_summary(
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #ann0unce
 @plain_warnings()
+@errors_as_sentences(NonFiniteLoss)
 def main(recipe: Recipe, argv: list[str]):  # e.g. ['--size', 'base']
     "Run and record from the command line; errors of settings, data and losses, and an interrupt, end in one sentence."
     try:
@@ -1308,8 +1310,6 @@ def main(recipe: Recipe, argv: list[str]):  # e.g. ['--size', 'base']
             print(
                 f"recorded in {append_record(recipe.notebook, record, record['parameters']['corpus'])}"
             )
-    except (ValueError, NonFiniteLoss, OSError) as e:
-        sys.exit(f"xlnb: {e}")  # settings, data, losses; files and disks
     except KeyboardInterrupt:
         print(
             "xlnb: interrupted; the same command goes on from the last checkpoint", file=sys.stderr

@@ -52,6 +52,7 @@ from xlnb.base.core import (
     runs_folder,
     torch_generator,
 )
+from ..base.errors import errors_as_sentences
 from ..text.batches import BatchShape, MixedBatches, Prepared, short_hash
 from ..text.cldr import cldr_corpus
 from ..text.corpora import Lines
@@ -1477,14 +1478,12 @@ Takes measurements, all of them if none is named: {", ".join(MEASUREMENTS)}."""
 
 
 @plain_warnings()
+@errors_as_sentences()
 def main(argv: list[str]):  # names of MEASUREMENTS; none: all
     "Take measurements and append their records."
     if {"--help", "-h"} & {*argv}:
         return print(_USAGE)
-    try:
-        names = [choose("measurement", name, MEASUREMENTS) for name in argv] or list(MEASUREMENTS)
-    except ConfigError as e:
-        sys.exit(f"xlnb: {e}")
+    names = [choose("measurement", name, MEASUREMENTS) for name in argv] or list(MEASUREMENTS)
     for name in names:
         facts = {"measurement": name, "seed": 0, **run_facts()}
         print(name, append_record("benchmarks", {**facts, **MEASUREMENTS[name]()}), flush=True)

@@ -32,6 +32,7 @@ from xlnb.base.core import (
     parse_languages,
     split_pair,
 )
+from ..base.errors import absent_sentence
 
 # %% ../../nbs/text/00_corpora.ipynb #bef94c94
 class Lines:
@@ -378,14 +379,9 @@ def existing_file(path) -> Path:
     for candidate in (path, plain, *packed):
         if candidate.is_file():
             return candidate
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path} is not there, nor is its folder")
     if path.is_dir():
         raise FileNotFoundError(f"{path} is a folder: name a file in it")
-    near = get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3)
-    raise FileNotFoundError(
-        f"{path} is not there; nearest in its folder: {', '.join(near) or 'nothing like it'}"
-    )
+    raise FileNotFoundError(absent_sentence(path))
 
 # %% ../../nbs/text/00_corpora.ipynb #429125d3
 def _text(path, report):

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..base.core import ConfigError, DataError, split_lines, split_pair
+from ..base.errors import error_sentence
 
 # %% ../../nbs/text/10_counts.ipynb #77c303e6
 _LARGEST = 1e300  # sums of numbers up to here stay finite
@@ -179,7 +180,7 @@ def _read_text(path):
     except FileNotFoundError:
         pass
     except OSError as e:
-        raise DataError(f"cannot be read, {e.strerror}: give a .csv or .tsv file", path) from None
+        raise DataError(error_sentence(e)) from None
     if not folder.is_dir():
         raise DataError(f"is not there, nor is its folder {folder.resolve()}", path)
     names = sorted(os.listdir(folder))

@@ -74,6 +74,8 @@ def _readable(path, line=None):  # turns what unpackers raise into one error
     except (DataError, ConfigError, FileNotFoundError):
         raise
     except _DAMAGE as e:
+        if getattr(e, "errno", None):  # of the system: the file may be as it was
+            raise
         raise DataError(
             f"packed file damaged or cut off ({e}): fetch it again", path, line
         ) from None

@@ -21,7 +21,7 @@ from .messages import tag_language
 
 # %% ../../nbs/text/01c_hub.ipynb #hubm0002
 def is_hub_name(name) -> bool:
-    "Whether a string names a model of the hub, organisation/model, and no path here; or a model in the hub's cache."
+    "Whether a string is organisation/model and no path here, or names a model in the hub's cache."
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         return False
     if "/" in name:
@@ -77,7 +77,7 @@ def _download(
             break
     return folder
 
-
+# %% ../../nbs/text/01c_hub.ipynb #hubm0009
 def _hub_is_unreachable(name: str) -> bool:  # a download tries for half a minute, this for seconds
     hub = import_module("huggingface_hub")  # which transformers brings
     try:
@@ -116,7 +116,7 @@ def saved_folder(
     name,  # of a folder, or on the hub
     kind: str,  # of what it holds: model | tokenizer
 ) -> Path:
-    "A folder here, or the copy of a hub model in the hub's cache; `CheckpointError` says how to come by one."
+    "A folder here, or the copy in the hub's cache; `CheckpointError` says how to come by one."
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder

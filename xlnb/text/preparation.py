@@ -29,6 +29,7 @@ from xlnb.base.core import (
     split_pair,
     utf8_output,
 )
+from ..base.errors import errors_as_sentences
 from .batches import data_folder, store_name
 from .catalogue import surveyed_tests
 from xlnb.text.contamination import (
@@ -42,7 +43,7 @@ from xlnb.text.contamination import (
 )
 from .corpora import Corpus
 from .formats import optional_module
-from .own import open_corpus
+from .own import check_corpus, open_corpus
 from xlnb.text.tokens import (
     StoreError,
     StorePlan,
@@ -348,6 +349,7 @@ def _engine_options(settings: Prepare) -> dict:
 def prepare_store(settings: Prepare) -> str:  # what was done
     "Plan the store and run its tasks; raises `ConfigError`, `DataError`."
     options = _engine_options(settings)
+    check_corpus(settings.corpus)
     _executor_class(settings.executor)  # before any text is read
     langs = None if settings.langs is None else parse_languages(settings.langs)
     corpus = open_corpus(settings.corpus, langs)
@@ -367,13 +369,11 @@ def prepare_store(settings: Prepare) -> str:  # what was done
 
 # %% ../../nbs/text/14_preparation.ipynb #cc202c6a
 @plain_warnings()
+@errors_as_sentences()
 def main(argv: list[str]):  # e.g. ['text', '--vocabulary', 'vocab', '--output', 'store']
     "Make a store as the arguments say; invalid input ends with one sentence."
     utf8_output()
-    try:
-        print(prepare_store(settings_from_arguments(Prepare, argv)))
-    except (ValueError, OSError) as e:
-        sys.exit(f"xlnb: {e}")  # settings and data; files and disks
+    print(prepare_store(settings_from_arguments(Prepare, argv)))
 
 # %% ../../nbs/text/14_preparation.ipynb #prep0027
 def _describe_store(folder: Path) -> str:

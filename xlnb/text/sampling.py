@@ -32,6 +32,7 @@ from xlnb.base.core import (
     split_pair,
     utf8_output,
 )
+from ..base.errors import errors_as_sentences
 from xlnb.text.counts import (
     checked_probabilities,
     instance_of,
@@ -710,20 +711,18 @@ class _CommandLine:
 
 # %% ../../nbs/text/11_sampling.ipynb #4511b45f
 @plain_warnings()
+@errors_as_sentences()
 def main(argv: list[str]):  # e.g. ['counts.csv', '--temperature', '2']
     "Print the samplings of a table of counts and write one of them; invalid input ends with one sentence."
     utf8_output()
-    try:
-        settings = _settings(argv)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            graph = pair_graph(read_pair_counts(settings.counts, settings.column))
-            budget = graph.total if settings.budget is None else settings.budget
-            plans, notes = _all_plans(graph, settings, budget)
-        rows = _plan_rows(graph, plans[settings.sampler], budget)
-        output = _write_plan(rows, settings.counts, settings.output)
-    except (ValueError, OSError) as e:
-        sys.exit(f"xlnb: {e}")  # settings and data; files and disks
+    settings = _settings(argv)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        graph = pair_graph(read_pair_counts(settings.counts, settings.column))
+        budget = graph.total if settings.budget is None else settings.budget
+        plans, notes = _all_plans(graph, settings, budget)
+    rows = _plan_rows(graph, plans[settings.sampler], budget)
+    output = _write_plan(rows, settings.counts, settings.output)
     notes = [
         *(str(w.message) for w in caught),
         *notes,
