@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from xlnb import meta_xlm, veco, xlm_e, xy_lent
-from xlnb.pretraining.pretraining import announce_plan, training_config
+from xlnb.base.core import ConfigError, DataError, torch_generator
+from xlnb.pretraining.pretraining import announce_plan, run_folder, run_identity, training_config
+from xlnb.text.cldr import cldr_corpus
+from xlnb.text.tokens import SpecialIds
+from xlnb.training.objectives import MaskIds, Masking, mask_tokens
 
 PAPERS = {
     "XLM-E": (xlm_e, dict(size="base")),
@@ -45,3 +49,218 @@ def test_a_run_without_a_limit_says_so_and_has_a_record(capsys):
     assert record["max_minutes"] is None
     again = xlm_e.resolve(xlm_e.Settings(**record))
     assert replace(again, max_minutes=math.inf) == full
+
+
+# ---------------------------------------------------------------- XLM-E and XY-LENT
+
+TINY = dict(
+    langs="de,en,ru",
+    steps=2,
+    width=32,
+    layers=2,
+    vocab_size=600,
+    batch_tokens=256,
+    test_lines=8,
+)
+
+
+def tiny(**changes) -> xlm_e.Settings:
+    return xlm_e.resolve(xlm_e.Settings(**TINY | changes))
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return cldr_corpus("de,en,ru", 1, 400, 100, 8)
+
+
+@pytest.fixture(scope="module")
+def data(corpus, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLNB_ROOT", str(tmp_path_factory.mktemp("runs")))
+        yield xlm_e.prepare_data(tiny(), corpus)
+
+
+def batches_of(data, **changes):
+    "A batch of text and a batch of pairs, before masking."
+    batches = xlm_e.make_batches(tiny(**changes), data)
+    return batches(0, 0), batches(0, batches.text_micro)
+
+
+def starts(batch):  # (tokens,) bool: the first token of each sequence
+    if "cu_seqlens" not in batch:
+        first = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+        first[:, 0] = True
+        return first
+    first = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+    first[0, batch["cu_seqlens"][:-1].long()] = True
+    return first
+
+
+def test_a_masked_cls_is_really_masked(data):
+    ids = MaskIds.of(data.tokenizer)
+    special = SpecialIds.of(data.tokenizer)
+    masking = tiny(mask_cls=True, pair_sides="both").masking
+    everything = replace(masking, text_rate=1.0, pair_rate=1.0)
+    for batch in batches_of(data):
+        first = starts(batch)
+        assert (batch["input_ids"][first] == special.bos).all()
+        masked = everything(batch, ids, torch_generator("cls"))
+        assert (masked["input_ids"][first] == special.mask).all()
+        assert (masked["labels"][first] == special.bos).all()
+        # the ends of sentences stay
+        assert not (masked["labels"] == special.eos).any()
+        never = replace(everything, mask_special=False)(batch, ids, torch_generator("cls"))
+        assert (never["labels"][first] == -100).all()
+        ordinary = (never["labels"] != -100) | first
+        assert torch.equal(masked["labels"] != -100, ordinary)
+
+
+def test_a_cls_is_as_often_masked_as_another_token():
+    rows = torch.tensor([[0, *range(10, 29), 2]] * 4000)
+    batch = {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
+    ids = MaskIds(mask=4, special=(0, 1, 2, 3, 4), vocab_size=40)
+    masked = Masking(0.15, mask_special="first")(batch, ids, torch_generator("rate"))
+    rates = (masked["labels"] != -100).double().mean(0)
+    # four standard deviations of a share of 4,000
+    margin = 4 * math.sqrt(0.15 * 0.85 / 4000)
+    assert (rates[:-1] - 0.15).abs().max() < margin and rates[-1] == 0
+
+
+def test_a_run_trains_on_its_masked_cls(data):
+    settings = tiny(mask_cls=True, pair_sides="both", pair_mask_rate=0.9)
+    model = xlm_e.new_xlm_e(settings, data)
+    _, pairs = batches_of(data)
+    batch = model.prepare(pairs, torch_generator("run"))
+    is_masked = batch["labels"][starts(batch)] != -100
+    assert is_masked.double().mean() > 0.5
+    sums = model(batch, torch_generator("run"))
+    assert model.counts(batch)["tlm"] == (batch["labels"] != -100).sum() and sums["tlm"] > 0
+
+
+def test_masking_of_specials_has_three_forms():
+    batch = {"input_ids": torch.tensor([[0, 7, 2]])}
+    with pytest.raises(ConfigError, match="mask_special='frist' is not one of False, True, first"):
+        mask_tokens(batch, MaskIds(4, (0, 2, 4), 9), torch_generator(0), mask_special="frist")
+
+
+def sides(pairs):
+    "(first, second, group) of each sequence of a packed batch, as tuples of ids."
+    rows = []
+    for start, end in zip(pairs["cu_seqlens"][:-1].tolist(), pairs["cu_seqlens"][1:].tolist()):
+        ids, side, group = (pairs[k][0, start:end] for k in ("input_ids", "side", "group"))
+        first, second = (tuple(ids[side == k].tolist()) for k in (1, 2))
+        assert len(set(group.tolist())) == 1
+        rows.append((first, second, int(group[0])))
+    return rows
+
+
+def test_pairs_keep_their_order_or_are_flipped_with_what_belongs_to_them(data):
+    _, kept = batches_of(data, flip_pairs=False)
+    _, flipped = batches_of(data)
+    rows = list(zip(sides(kept), sides(flipped)))
+    as_named = [one == other for one, other in rows]
+    assert 0 < sum(as_named) < len(rows)
+    for (a, b, group), other in rows:
+        assert other in [(a, b, group), (b, a, group)]
+    # the order that is kept is that of the name: the language of each side
+    known = {}
+    for number, pair in enumerate(data.store.pairs):
+        lines = list(data.corpus.pairs[pair])
+        known[number] = [
+            {
+                tuple(ids)
+                for ids in data.tokenizer(list(side), add_special_tokens=False)["input_ids"]
+            }
+            for side in zip(*lines)
+        ]
+    assert all(a in known[group][0] and b in known[group][1] for a, b, group in sides(kept))
+    # labels are the tokens of the flipped batch, in its order
+    masked = Masking(pair_rate=0.5)(flipped, MaskIds.of(data.tokenizer), torch_generator(1))
+    is_masked = masked["labels"] != -100
+    assert torch.equal(masked["labels"][is_masked], flipped["input_ids"][is_masked])
+    assert torch.equal(masked["side"], flipped["side"]) and is_masked.any()
+
+
+@pytest.mark.parametrize("part", ["generator", "discriminator"])
+def test_dropout_is_that_of_one_network(data, part):
+    settings = tiny(**{f"{part}_dropout": 0.5})
+    model = xlm_e.new_xlm_e(settings, data)
+    text, _ = batches_of(data)
+
+    def differs(network):
+        outs = [network.encoder(text["input_ids"]).last_hidden_state for _ in range(2)]
+        return not torch.equal(*outs)
+
+    model.train()
+    for name in ("generator", "discriminator"):
+        assert differs(getattr(model, name)) == (name == part)
+        dropout = getattr(model, name).config.hidden_dropout_prob
+        assert dropout == (0.5 if name == part else 0.0)
+    model.eval()
+    assert not differs(getattr(model, part))
+
+
+def test_english_pairs_alone_or_all(corpus, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    settings = tiny(bitext="en-x")
+    english = xlm_e.prepare_data(settings, corpus)
+    assert list(english.corpus.pairs) == list(english.store.pairs) == ["de-en", "en-ru"]
+    assert list(data.store.pairs) == ["de-en", "de-ru", "en-ru"]
+    assert english.corpus.text == data.corpus.text and english.corpus.tests == data.corpus.tests
+    assert english.folder != data.folder
+    batches = xlm_e.make_batches(settings, english)
+    assert batches.parts["pairs"].planned.keys() == {"de-en", "en-ru"}
+    with pytest.raises(DataError, match="reads pairs with en, and toy has de-ru: use bitext='x-y'"):
+        others = {pair: rows for pair, rows in corpus.pairs.items() if pair == "de-ru"}
+        xlm_e.with_bitext(settings, replace(corpus, name="toy", pairs=others))
+
+
+def test_choices_name_a_run_unless_they_are_the_default(data):
+    names = {"bitext", *xlm_e.LATER}
+    default = tiny()
+    assert not names & run_identity(xlm_e.PHASE, default, data).keys()
+    others = dict(
+        bitext="en-x",
+        mask_cls=True,
+        flip_pairs=False,
+        generator_dropout=0.1,
+        discriminator_dropout=0.1,
+    )
+    assert others.keys() == names
+    folders = {run_folder(xlm_e.PHASE, default, data)}
+    for name, value in others.items():
+        changed = tiny(pair_sides="both", **{name: value})
+        assert run_identity(xlm_e.PHASE, changed, data)[name] == value
+        folders.add(run_folder(xlm_e.PHASE, changed, data))
+    assert len(folders) == 6
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (dict(mask_cls=True), "mask_cls=True with pair_sides='one'.*give pair_sides='both'"),
+        (dict(bitext="none"), "bitext='none' is not one of"),
+        (dict(bitext="en-x", langs="de,ru"), "bitext='en-x' with langs='de,ru'.*use bitext='x-y'"),
+        (dict(generator_dropout=1.0), "generator_dropout=1.0 is not from 0 to below 1"),
+        (
+            dict(tasks="mlm+tlm", discriminator_dropout=0.1),
+            "with tasks='mlm.tlm': there is no discriminator; give generator_dropout",
+        ),
+    ],
+)
+def test_choices_that_exclude_each_other_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        tiny(**settings)
+
+
+def test_the_recipes_choose_as_the_papers_do():
+    choices = ("bitext", "mask_cls", "flip_pairs", "generator_dropout")
+    full = resolved("XLM-E", recipe="paper")
+    assert [getattr(full, name) for name in choices] == ["en-x", True, False, 0.0]
+    full = resolved("XY-LENT", recipe="paper")
+    assert [getattr(full, name) for name in choices] == ["x-y", False, True, 0.0]
+    rows = {row[""]: row for row in xy_lent.compare_with_paper(full)}
+    for name in ("first token", "order of a pair"):
+        assert rows[name]["paper"] == rows[name]["this run"]
+    rows = {row[""]: row["this run"] for row in xlm_e.compare_with_paper(tiny())}
+    assert rows["first token"] == "never masked" and rows["bitext"] == "x-y"

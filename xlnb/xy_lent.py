@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import ClassVar
 
 from xlnb.base.core import (
     ConfigError,
@@ -105,6 +106,9 @@ class Settings(xlm_e.Settings):
     noise: float = 0.0
     unseen: str = ""  # languages of langs that are tested and not trained on
     vocabulary: str | None = None  # joint | vocap | folder or hub name of a tokenizer
+
+    bitexts: ClassVar[tuple] = _BITEXTS
+    later_settings: ClassVar[dict] = xlm_e.LATER
 
     @property
     def names_vocabulary(self) -> bool:
@@ -260,8 +264,7 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
         [
             *_data_rows(s),
             *_training_rows(s, PAPER.get(s.size, PAPER["base"])),
-            ("first token", "never masked", "never masked", ""),
-            ("order of a pair", "flipped with p = 0.5", "flipped with p = 0.5", ""),
+            *_network_rows(s),
             ("λ", "as in XLM-E: 50", f"{s.rtd_weight:g}", "as in 03_xlm_e; not compared"),
         ]
     )
@@ -293,6 +296,16 @@ def _training_rows(s, paper) -> list[tuple]:
         ("learning rate", f"{paper['learning_rate']:g}", f"{s.learning_rate:g}", budget),
         ("warm-up steps", f"{paper['warmup_steps']:,}", f"{s.warmup_steps:,}", budget),
         ("largest gradient norm", f"{paper['clip_norm']:g}", f"{s.clip_norm:g}", ""),
+    ]
+
+# %% ../nbs/04_xy_lent.ipynb #n3tr0ws1
+def _network_rows(s) -> list[tuple]:
+    flipped = "flipped with p = 0.5"
+    return [
+        ("first token", "never masked", "may be masked" if s.mask_cls else "never masked", ""),
+        ("order of a pair", flipped, flipped if s.flip_pairs else "that of its name", ""),
+        ("dropout of the generator", "none", f"{s.generator_dropout:g}", ""),
+        ("dropout of the discriminator", "not given", f"{s.discriminator_dropout:g}", ""),
     ]
 
 # %% ../nbs/04_xy_lent.ipynb #676c29ea

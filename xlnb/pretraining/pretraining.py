@@ -616,6 +616,7 @@ def make_batches(
         settings.micro_tokens,
         pair_form,
         restarts_positions(settings),
+        getattr(settings, "flip_pairs", True),
     )
     return MixedBatches(
         data.store,

@@ -254,6 +254,8 @@ class BatchShape:
     micro_tokens: int = 8192  # of a micro-batch, at most
     pair_form: str = "joined"  # one sequence of both sentences, or 'separate': a sequence for each
     restart_positions: bool = True  # of joined pairs: count anew in the second sentence
+    # order of joined pairs: either, with p = 0.5; False: that of the name, de before en
+    flip_pairs: bool = True
 
     def __post_init__(self):
         choose("pair_form", self.pair_form, _PAIR_FORMS)
@@ -337,6 +339,7 @@ def _pair_batch(pairs, groups: list, shape: BatchShape, special: SpecialIds, ord
     group = torch.tensor(groups)
     if shape.pair_form == "separate":
         return separate_sides(pairs, special) | {"group": group}
+    order = order if shape.flip_pairs else None
     batch = collate_pairs(pairs, order, shape.restart_positions, special)
     # which language pair a token is of
     return pack(batch | {"group": group[:, None].expand_as(batch["side"])})

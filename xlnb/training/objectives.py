@@ -148,11 +148,11 @@ def _replacements(
     return torch.where(u < 0.8, masks, torch.where(u < 0.9, random, tokens))
 
 # %% ../../nbs/training/00_objectives.ipynb #20a91a30
-def _on_one_side(batch: dict, mask_special: bool, generator: torch.Generator) -> Tensor:
+def _on_one_side(batch: dict, mask_special, generator: torch.Generator) -> Tensor:
     "Tokens of one side of each pair, drawn at random, (tokens,) bool."
     if mask_special:
         raise ConfigError(
-            "mask_special=True and sides='one': special tokens are on no side; drop one"
+            f"mask_special={mask_special!r} and sides='one': special tokens are on no side; drop one"
         )
     if "side" not in batch:
         raise ConfigError("sides='one' needs batch['side'] (1 or 2): use a batch of pairs")
@@ -166,7 +166,7 @@ def _mask_candidates(
     batch: dict,  # padded or packed
     ids: MaskIds,
     sides: str,  # 'both' | 'one'
-    mask_special: bool,  # True: special tokens too
+    mask_special: bool | str,  # True: special tokens too; 'first': the first of each sequence
     generator: torch.Generator,  # for the side
 ) -> Tensor:  # (tokens,) bool
     "Tokens that may be masked: no padding, no special tokens unless `mask_special`, one random side if sides='one'."
@@ -174,9 +174,18 @@ def _mask_candidates(
     candidates = _tokens_of(batch["input_ids"], batch.get("attention_mask")).flatten()
     if choose("sides", sides, ("both", "one")) == "one":
         candidates = candidates & _on_one_side(batch, mask_special, generator)
-    if mask_special:
+    if choose("mask_special", mask_special, (False, True, "first")) is True:
         return candidates
-    return candidates & ~torch.isin(tokens, torch.tensor(ids.special, device=tokens.device))
+    ordinary = ~torch.isin(tokens, torch.tensor(ids.special, device=tokens.device))
+    if mask_special == "first":
+        ordinary |= _begins_sequence(batch)
+    return candidates & ordinary
+
+
+def _begins_sequence(batch: dict) -> Tensor:  # (tokens,) bool
+    "Whether a token is the first of its sequence."
+    sequence = sequence_numbers(batch)
+    return sequence.diff(prepend=sequence[:1] - 1) != 0
 
 # %% ../../nbs/training/00_objectives.ipynb #f329e38a
 def _tokens_of(like, attention_mask):  # without a mask nothing is padding, as in packed batches
@@ -193,7 +202,8 @@ def mask_tokens(
     policy: str = "mask",  # 'mask' | '80-10-10'
     sides: str = "both",  # 'both' | 'one': one side of each pair, drawn at random; needs batch['side']
     spans: str | None = None,  # None (single tokens) | 'geometric' | 'uniform'
-    mask_special: bool = False,  # also `<s>` and `</s>`, as fairseq does
+    # also `<s>` and `</s>`, as fairseq does; 'first': `<s>` at the start of each sequence
+    mask_special: bool | str = False,
 ) -> dict:  # the batch with masked `input_ids`, and `labels`: original ids where masked, else -100
     """Mask tokens, keep them as labels (Devlin et al. 2019; XLM-E §3.1).
 
@@ -544,6 +554,7 @@ class Masking:
     pair_sides: str = "both"  # 'both' | 'one': one side of each pair, drawn at random
     policy: str = "mask"  # 'mask' | '80-10-10'
     spans: str | None = None  # of text: None (single tokens) | 'geometric' | 'uniform'
+    mask_special: bool | str = False  # special tokens too: False | 'first' | True
 
     @property
     def pair_share(self) -> float:
@@ -557,9 +568,12 @@ class Masking:
         generator: torch.Generator,
     ) -> dict:
         "The batch with masked `input_ids` and the original tokens in `labels`."
-        if "side" not in batch:
-            return mask_tokens(batch, ids, generator, self.text_rate, self.policy, spans=self.spans)
-        return mask_tokens(batch, ids, generator, self.pair_rate, self.policy, self.pair_sides)
+        options = dict(policy=self.policy, mask_special=self.mask_special)
+        if "side" in batch:
+            return mask_tokens(
+                batch, ids, generator, self.pair_rate, sides=self.pair_sides, **options
+            )
+        return mask_tokens(batch, ids, generator, self.text_rate, spans=self.spans, **options)
 
 # %% ../../nbs/training/00_objectives.ipynb #414f512f
 def network_inputs(batch: dict) -> dict:
