@@ -25,6 +25,7 @@ from xlnb.text.matching import (
     cooccurrence_vectors,
     match_vocabulary,
     muse_dictionaries,
+    shared_ids,
     read_table,
 )
 from xlnb.text.vocab import train_vocab
@@ -640,3 +641,32 @@ def test_languages_may_be_one_string():
         == cldr_dictionaries(["de", "fr"]).keys()
         == {"de", "fr"}
     )
+
+
+def test_whole_lists_are_those_of_either_direction(tmp_path, monkeypatch):
+    lines = "".join(f"w{n} x{n}\n" for n in range(6000))
+    folder = tmp_path / "muse-dictionaries"
+    write(folder / "en-de.txt", lines)
+    write(folder / "de-en.0-5000.txt", "x1 w1\n")
+    write(folder / "fr-en.txt", "maison house\n")
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    reversed_lines = [(f"x{n}", f"w{n}") for n in range(6000)]
+    whole = {"de": reversed_lines, "fr": [("maison", "house")]}
+    assert muse_dictionaries("de,fr", split="full") == whole
+    assert muse_dictionaries("de") == {"de": [("x1", "w1")]}
+    # a folder of one's own, whatever languages MUSE has
+    write(folder / "sw-en.txt", "nyumba house\n")
+    with pytest.warns(UserWarning, match="no MUSE dictionary into en for yo"):
+        found = muse_dictionaries("de,sw,yo", folder=folder)
+    assert found == {"de": reversed_lines, "sw": [("nyumba", "house")]}
+    with pytest.raises(FileNotFoundError, match="yo-en"):
+        muse_dictionaries("yo", folder=folder)
+
+
+def test_shared_ids_are_one_to_one_and_no_special_tokens():
+    source = unigram("▁a", "b", "▁c", "▁Ä")
+    target = unigram("▁d", "▁c", "▁a", "b", "▁ä")
+    old, new = shared_ids(source, target)
+    pieces = source.convert_ids_to_tokens(old)
+    assert pieces == target.convert_ids_to_tokens(new) and {*pieces} == {"▁a", "b", "▁c"}

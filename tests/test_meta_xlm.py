@@ -1,6 +1,6 @@
 "A cross-lingual model that starts from another: settings, weights, words shared with a teacher, resuming, records."
 
-import itertools, json, math, shutil
+import itertools, json, math, os, re, shutil
 from dataclasses import fields, replace
 
 import matplotlib.pyplot as plt
@@ -39,8 +39,12 @@ from xlnb.meta_xlm import (
     PAPER,
     PHASE,
     RECIPE,
+    DISTILLATIONS,
     DistillationBatches,
+    GuessingStudent,
+    SameTokenBatches,
     Settings,
+    SharedVocabulary,
     ShuffledBatches,
     Student,
     by_language,
@@ -51,12 +55,16 @@ from xlnb.meta_xlm import (
     draw_curves,
     draw_phases,
     find_dictionaries,
+    guessed_words,
+    guessing_student,
+    hide_from_teacher,
     induced_dictionaries,
     load_teacher,
     make_batches,
     make_model,
     monolingual,
     monolingual_settings,
+    named_lists,
     named_source,
     prepare_data,
     resolve,
@@ -119,7 +127,9 @@ def begun(s, data, source):
         return data
     return replace(
         data,
-        matching=match_vocabulary(load_model_tokenizer(source), data.tokenizer, data.dictionaries),
+        matching=match_vocabulary(
+            load_model_tokenizer(source), data.tokenizer, data.dictionaries, s.match_order
+        ),
     )
 
 
@@ -254,7 +264,7 @@ def test_every_order_has_a_folder_of_its_own_and_one_vocabulary(parts):
         (dict(parts="head"), "parts='head' is not one of both, body, embeddings, none"),
         (
             dict(dictionaries="wiktionary"),
-            "dictionaries='wiktionary' is not one of none, cldr, muse, induced",
+            "dictionaries='wiktionary' is not one of none, cldr, muse, muse-full, induced",
         ),
         (dict(recipe="papers"), "recipe='papers'.*did you mean 'paper'"),
         (dict(distil=-0.5), "distil=-0.5 is not 0 or more"),
@@ -1277,3 +1287,256 @@ def test_a_source_as_records_name_it_does_not_break_the_list_of_experiments():
 
 def test_a_network_that_reads_text_alone_says_so():
     assert new_masked_lm(small()).config.trained_on_pairs is False
+
+
+# ---- the paper's choices
+# ----------------------------------------------------------------------------------------------------
+
+
+def a_word_without_a_match(data, source):
+    "Id of a German word in the shared vocabulary that the source lacks, the word, and a word that the source has."
+    tokenizer = load_model_tokenizer(source)
+    plain = match_vocabulary(tokenizer, data.tokenizer)
+    subwords = data.tokenizer.convert_ids_to_tokens(range(len(data.tokenizer)))
+    lacking = [
+        (i, subword[1:])
+        for i, subword in enumerate(subwords)
+        if plain.rule[i] == "unmatched" and re.fullmatch("\u2581[a-z]{4,}", subword)
+    ]
+    known = [i for i, rule in enumerate(plain.rule) if rule == "exact"]
+    words = [(i, subwords[i][1:]) for i in known if re.fullmatch("\u2581[a-z]{3,}", subwords[i])]
+    return lacking, words
+
+
+def test_whole_lists_reach_the_embedding(tmp_path, parts, source):
+    (row, word), *_ = a_word_without_a_match(parts, source)[0]
+    (_, translation), *_ = a_word_without_a_match(parts, source)[1]
+    # below the 5,000 words of the published training part
+    lines = "".join(f"w{n} x{n}\n" for n in range(6000))
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "en-de.txt").write_text(f"{lines}{translation} {word}\n")
+    s = small(dictionaries=str(lists))
+    network, start = start_network(s, begun(s, parts, source))
+    theirs = load_file(source / "model.safetensors")[WORDS]
+    tokenizer = load_model_tokenizer(source)
+    expected = theirs[tokenizer.convert_tokens_to_ids(f"\u2581{translation}")]
+    matrix = network.get_input_embeddings().weight
+    torch.testing.assert_close(matrix[row], expected)
+    plain, _ = start_network(small(), begun(small(), parts, source))
+    assert not torch.equal(plain.get_input_embeddings().weight[row], matrix[row])
+    # the record names the folder and its contents, not its path
+    named = s.for_record()["dictionaries"]
+    assert named == named_lists(str(lists)) and re.fullmatch("lists-[0-9a-f]{8}", named)
+    assert small(dictionaries=named).for_record()["dictionaries"] == named
+    (lists / "en-de.txt").write_text(lines)
+    assert small(dictionaries=str(lists)).for_record()["dictionaries"] != named
+
+
+def test_the_published_whole_lists_have_more_than_the_training_part():
+    if not os.environ.get("XLNB_DATA"):
+        pytest.skip("XLNB_DATA is not set: no MUSE files")
+    corpus = Corpus("toy", ("de", "en"), {}, {}, {}, {}, {})
+    try:
+        part, whole = (
+            find_dictionaries(small(dictionaries=name), corpus) for name in ("muse", "muse-full")
+        )
+    except FileNotFoundError as e:
+        pytest.skip(str(e))
+    assert len(whole["de"]) > 5 * len(part["de"]) > 5 * 5000
+
+
+def test_translations_come_first_or_last(tmp_path, parts, source):
+    _, ((row, word), (other, translation), *_) = a_word_without_a_match(parts, source)
+    (tmp_path / "de-en.txt").write_text(f"{word} {translation}\n")
+    tokenizer = load_model_tokenizer(source)
+    theirs = load_file(source / "model.safetensors")[WORDS]
+    for order, meaning in (("exact", word), ("dictionary", translation)):
+        s = small(dictionaries=str(tmp_path), match_order=order)
+        network, _ = start_network(s, begun(s, parts, source))
+        expected = theirs[tokenizer.convert_tokens_to_ids(f"\u2581{meaning}")]
+        torch.testing.assert_close(network.get_input_embeddings().weight[row], expected)
+    data = with_start(small(dictionaries=str(tmp_path), match_order="dictionary"), parts)
+    assert data.matching.rule[row] == "dictionary"
+
+
+@pytest.mark.parametrize("changes", [{}, dict(parts="none"), dict(parts="body")])
+def test_dropout_is_that_of_the_settings_or_of_the_source(parts, source, changes):
+    def dropout(s):
+        what = source if s.inherits else None
+        config = start_network(s, begun(s, parts, what))[0].config
+        assert config.hidden_dropout_prob == config.attention_probs_dropout_prob
+        return config.hidden_dropout_prob
+
+    assert dropout(small(dropout=0.3, **changes)) == 0.3
+    assert dropout(small(**changes)) == 0.0
+    assert "dropout" not in small(**changes).for_record()
+
+
+@pytest.fixture(scope="module")
+def twin(parts, tmp_path_factory):
+    "A folder with a masked language model and the shared vocabulary."
+    folder = tmp_path_factory.mktemp("twin")
+    new_model(EncoderForMaskedLM, network_config(small()), 3).save_pretrained(folder)
+    parts.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def guessing(loss, **changes):
+    "Settings with larger batches, since few words are one subword in both vocabularies."
+    return small(
+        parts="none",
+        distil=1.0,
+        distil_loss=loss,
+        source_share=0.9,
+        batch_tokens=1024,
+        micro_tokens=1024,
+        **changes,
+    )
+
+
+def guesses_of(loss, data, folder, **changes):
+    "A student, and its first batch with masks."
+    s = guessing(loss, **changes)
+    data = replace(data, source=folder)
+    model = make_model(s, data)
+    model.masking = replace(model.masking, text_rate=0.8)
+    batch = model.prepare(make_batches(s, data)(0, 0), torch.Generator().manual_seed(3))
+    return model, batch
+
+
+def test_the_teacher_sees_no_word_that_the_student_has_to_guess(parts, source, twin):
+    for loss, folder in (("kl-matched", source), ("kl", twin)):
+        source_name = dict(source=str(folder)) if loss == "kl" else {}
+        model, batch = guesses_of(loss, parts, folder, **source_name)
+        mask = load_model_tokenizer(folder).mask_token_id
+        guessed = {*batch["words"][batch["labels"] != -100].tolist()} - {-1}
+        numbers = batch["teacher_words"]
+        is_hidden = torch.isin(numbers, torch.tensor(sorted(guessed)))
+        assert guessed and torch.equal(batch["teacher_ids"] == mask, is_hidden)
+        # what is compared: one subword for both, guessed, and in both vocabularies
+        words = batch["guessed_words"].tolist()
+        assert len(words) == model.counts(batch)["distil"] > 3 and {*words} <= guessed
+        assert words == sorted(words)
+        for number in words:
+            assert (batch["words"] == number).sum() == (numbers == number).sum() == 1
+        pairs = dict(zip(model.shared.student_ids.tolist(), model.shared.teacher_ids.tolist()))
+        s = guessing(loss, **source_name)
+        clear = make_batches(s, replace(parts, source=folder))(0, 0)
+        for number in words:
+            label = batch["labels"][batch["words"] == number].item()
+            assert clear["teacher_ids"][numbers == number].item() == pairs[label]
+
+
+@pytest.mark.parametrize("loss", ["kl-matched", "kl"])
+def test_a_student_that_guesses_as_its_teacher_has_nothing_to_learn(parts, twin, loss):
+    s = small(source=str(twin), parts="none", distil=1.0, distil_loss=loss, source_share=0.9)
+    data = replace(parts, source=twin)
+    model = guessing_student(s, data, new_masked_lm(s))
+    assert isinstance(model, GuessingStudent) and DISTILLATIONS == ("states", "kl-matched", "kl")
+    # no random or kept tokens: student and teacher read the same
+    model.masking = replace(model.masking, policy="mask")
+    batches = make_batches(s, data)
+    assert isinstance(batches, SameTokenBatches) == (loss == "kl")
+    if loss == "kl":
+        batch = batches(0, 0)
+    else:
+        plain = sentences_alone(parts)
+        batch = plain | batches.shared_words(plain["input_ids"], [True] * len(plain["input_ids"]))
+    batch = model.prepare(batch, torch.Generator().manual_seed(3))
+    if loss == "kl-matched":
+        # words of several subwords: the teacher sees less of them
+        is_odd = (batch["teacher_ids"] == 4) != (batch["input_ids"] == 4)
+        batch["teacher_ids"] = batch["input_ids"]
+        assert is_odd.shape == batch["input_ids"].shape
+    assert model(batch, None)["distil"] / model.counts(batch)["distil"] > 1e-3
+    model.generator = load(twin, EncoderForMaskedLM)
+    assert model.train()(batch, None)["distil"].item() < 1e-5
+
+
+def test_the_loss_is_the_divergence_over_the_shared_ids(parts, source):
+    model, batch = guesses_of("kl-matched", parts, source, distil_temperature=2.0)
+    words = batch["guessed_words"]
+    teacher = load(source, EncoderForMaskedLM)
+    with torch.no_grad():
+        mask = batch["teacher_mask"]
+        theirs = teacher(batch["teacher_ids"], attention_mask=mask).logits
+        theirs = theirs[torch.isin(batch["teacher_words"], words)][:, model.shared.teacher_ids]
+        ours = model.generator(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        ours = ours[torch.isin(batch["words"], words)][:, model.shared.student_ids]
+        p, q = (torch.distributions.Categorical(logits=x / 2) for x in (theirs, ours))
+        expected = 4 * torch.distributions.kl_divergence(p, q).sum()
+        torch.testing.assert_close(model(batch, None)["distil"], expected)
+
+
+@pytest.mark.parametrize("loss", ["kl-matched", "kl"])
+def test_guesses_are_in_the_loss_and_the_teacher_stays_outside(
+    tmp_path, parts, source, twin, unprobed, loss
+):
+    folder = twin if loss == "kl" else source
+    more = dict(source=str(twin)) if loss == "kl" else {}
+    s = small(
+        parts="none", distil=2.0, distil_loss=loss, source_share=0.9, out=str(tmp_path), **more
+    )
+    before = load(folder, EncoderForMaskedLM).state_dict()
+    summary, model, _ = train_on(s, parts, folder)
+    assert summary["finished"]
+    log = read_log(tmp_path)
+    for line in log:
+        assert line["loss"] == pytest.approx(line["mlm"] + 2 * line.get("distil", 0))
+    assert any(line.get("distil", 0) > 0 for line in log)
+    assert same(load(folder, EncoderForMaskedLM).state_dict(), before)
+    names = [*model.state_dict(), *dict(model.named_parameters())]
+    assert not [name for name in names if "teacher" in name]
+    assert weights(tmp_path).keys() == load_file(source / "model.safetensors").keys()
+
+
+def test_guesses_that_cannot_be_compared_are_refused(tmp_path, parts, source):
+    s = small(parts="none", distil=1.0, distil_loss="kl", source=str(source))
+    with pytest.raises(ConfigError, match="another tokenizer: give its folder as vocabulary too"):
+        make_model(s, replace(parts, source=source))
+    new_model(Encoder, network_config(s), 3).save_pretrained(tmp_path)
+    parts.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="has no output layer.*use distil_loss='states'"):
+        make_model(s, replace(parts, source=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(distil_loss="mse"), "distil_loss='mse' is not one of states, kl-matched, kl"),
+        (dict(distil_loss="kl"), "with distil=0.0: there is no distillation"),
+        (dict(distil_loss="kl", distil=1.0), "without source.*use distil_loss='kl-matched'"),
+        (dict(distil_temperature=2.0), "states have no temperature"),
+        (
+            dict(distil_temperature=0.0, distil=1.0, distil_loss="kl-matched"),
+            "distil_temperature=0.0 is not above 0",
+        ),
+        (dict(dropout=1.0), "dropout=1.0 is not from 0 to below 1"),
+        (dict(match_order="first"), "match_order='first' is not one of"),
+    ],
+)
+def test_choices_that_are_none_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        small(**changes)
+
+
+def test_the_recipe_chooses_as_the_paper_does():
+    full = resolve(Settings(size="base", source="roberta-base", recipe="paper"))
+    assert (full.match_order, full.dropout) == ("dictionary", 0.1)
+    rows = {row[""]: row for row in M.compare_with_paper(full)}
+    for name in ("order of the match", "dropout"):
+        assert rows[name]["paper"] == rows[name]["this run"]
+    words = describe({"parameters": full.for_record()})
+    assert "match_order=dictionary, dropout=0.1" in words
+    assert not {*Settings.later_settings} & small().for_record().keys()
+    shared = SharedVocabulary(torch.arange(3), torch.arange(3), 4)
+    toy = {
+        "labels": torch.tensor([[1, -100]]),
+        "words": torch.tensor([[0, 1]]),
+        "teacher_words": torch.tensor([[0, 1]]),
+        "teacher_ids": torch.tensor([[1, 2]]),
+    }
+    assert hide_from_teacher(toy, shared.teacher_mask)["teacher_ids"].tolist() == [[4, 2]]
+    assert guessed_words(toy, shared).tolist() == [0]
+    assert shared.of_teacher(torch.tensor([-100, 2, 3, 900])).tolist() == [-1, 2, -1, -1]

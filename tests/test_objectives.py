@@ -810,3 +810,29 @@ def test_wrong_types_are_answered_in_a_sentence(call, error, message):
     network = new_model(EncoderForMaskedLM, config_for("tiny", 40), 0)
     with pytest.raises(error, match=message):
         call(network, torch_generator(0))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_distillation_is_the_divergence_of_torch(temperature):
+    generator = torch_generator("distillation")
+    student, teacher = (3 * torch.randn(7, 11, generator=generator) for _ in range(2))
+    student.requires_grad_()
+    softened = [torch.distributions.Categorical(logits=x / temperature) for x in (teacher, student)]
+    expected = temperature**2 * torch.distributions.kl_divergence(*softened).sum()
+    loss = O.distillation_loss(student, teacher, temperature)
+    torch.testing.assert_close(loss, expected)
+    gradients = [torch.autograd.grad(x, student, retain_graph=True)[0] for x in (loss, expected)]
+    torch.testing.assert_close(*gradients)
+    # T² keeps the gradient's size: T · (student - teacher) in softened probabilities
+    p, q = (x.probs for x in softened)
+    torch.testing.assert_close(gradients[0], temperature * (q - p).detach())
+    assert O.distillation_loss(teacher, teacher, temperature) == 0
+    half = O.distillation_loss(student.bfloat16(), teacher.bfloat16(), temperature)
+    assert half.dtype == torch.float32
+
+
+def test_distillation_of_other_shapes_is_refused():
+    with pytest.raises(DataError, match="teacher"):
+        O.distillation_loss(torch.zeros(2, 3), torch.zeros(2, 4))
+    with pytest.raises(ConfigError, match="temperature=0"):
+        O.distillation_loss(torch.zeros(2, 3), torch.zeros(2, 3), 0)

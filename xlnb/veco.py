@@ -30,6 +30,8 @@ from .encoder.loading import longest_input
 from .training.objectives import Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .training.training import rank_and_world
 from .measures.alignment import CROSSED, aer_by_layer
+
+# %% ../nbs/06_veco.ipynb #1mp0rtve
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment
 from xlnb.pretraining.held_out import (
@@ -67,6 +69,7 @@ from xlnb.pretraining.pretraining import (
     start_folder,
     start_shape,
     step_tokens,
+    with_dropout,
     with_vocabulary,
 )
 from .pretraining.reports import current_parameters
@@ -541,9 +544,7 @@ def veco_config(s: Settings) -> EncoderConfig:  # resolved
     config.cross_attention = s.uses_cross_attention or s.tasks == "denoise"
     config.relative_memory = s.relative_memory
     config.restart_positions = restarts_positions(s)
-    config.hidden_dropout_prob = s.dropout
-    config.attention_probs_dropout_prob = s.dropout
-    return config
+    return with_dropout(config, s.dropout)
 
 
 @torch.no_grad()

@@ -85,6 +85,7 @@ from xlnb.pretraining.pretraining import (
     step_flops,
     step_tokens,
     sums_by_group,
+    with_dropout,
     with_vocabulary,
 )
 from .pretraining.reports import current_parameters
@@ -398,11 +399,7 @@ def network_configs(settings: Settings) -> dict:  # resolved; part → `EncoderC
 
 
 def _part_config(settings, part, layers):
-    config = start_config(settings, layers)
-    dropout = getattr(settings, f"{part}_dropout")
-    config.hidden_dropout_prob = dropout
-    config.attention_probs_dropout_prob = dropout
-    return config
+    return with_dropout(start_config(settings, layers), getattr(settings, f"{part}_dropout"))
 
 # %% ../nbs/03_xlm_e.ipynb #b1text01
 def with_bitext(s: Settings, corpus: Corpus) -> Corpus:  # s: resolved

@@ -6,12 +6,13 @@
 __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'MIN_STEPS_BETWEEN_EVALUATIONS',
            'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in', 'execution_defaults', 'size_defaults',
            'check_choices', 'check_amounts', 'with_vocabulary', 'restarts_positions', 'max_side', 'network_config',
-           'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report',
-           'start_config', 'named_corpus', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops',
-           'plan_run', 'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group',
-           'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config',
-           'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
-           'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
+           'with_dropout', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape',
+           'start_report', 'start_config', 'named_corpus', 'prepare_data', 'step_tokens', 'make_batches',
+           'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table', 'note_pairs', 'loss_names',
+           'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder',
+           'training_config', 'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report',
+           'Recipe', 'overlap_report', 'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce',
+           'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -425,6 +426,13 @@ _SHAPE = {
     "cross_sentence_buckets": "cross_sentence_buckets",
 }
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #w1thdr0p
+def with_dropout(config: EncoderConfig, dropout: float) -> EncoderConfig:
+    "The configuration, now with this dropout of states and of attention weights."
+    config.hidden_dropout_prob = dropout
+    config.attention_probs_dropout_prob = dropout
+    return config
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #shape0f1
 def shape_of(
     config,  # of the network that a run starts from
@@ -820,13 +828,14 @@ class MaskedLanguageModel(_SavedByPart):
         return sums | sums_by_group(name, self.groups, groups, loss=out.losses)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #8c796774
-def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderForMaskedLM:
+def new_masked_lm(
+    settings: RunSettings,
+    layers: int | None = None,  # None: those of the settings
+    dropout: float = 0.0,  # of states and attention weights
+) -> EncoderForMaskedLM:
     "The initial masked language model of a run, a function of its settings and seed."
-    return new_model(
-        EncoderForMaskedLM,
-        network_config(settings, layers),
-        derive_seed(settings.seed, "generator"),
-    )
+    config = with_dropout(network_config(settings, layers), dropout)
+    return new_model(EncoderForMaskedLM, config, derive_seed(settings.seed, "generator"))
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #cfcda59d
 NOT_IDENTITY = frozenset(

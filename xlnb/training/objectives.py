@@ -6,7 +6,7 @@
 __all__ = ['POLICIES', 'STORED', 'SCRATCH', 'SCRATCH_OTHER', 'MaskIds', 'sequence_numbers', 'span_keys', 'mask_tokens',
            'head_chunk', 'head_form', 'forbid_spare_rows', 'HeadOutput', 'vocabulary_head', 'masked_lm_loss', 'Masking',
            'network_inputs', 'guess', 'replaced_tokens', 'rtd_loss', 'binary_entropy', 'roc_auc', 'rtd_diagnostics',
-           'mean_pool', 'info_nce']
+           'mean_pool', 'info_nce', 'distillation_loss']
 
 # %% ../../nbs/training/00_objectives.ipynb #5940b500
 from dataclasses import dataclass
@@ -763,3 +763,20 @@ def info_nce(
         scores = F.normalize(a.to(dtype), dim=1) @ F.normalize(b.to(dtype), dim=1).T / temperature
         forth, back = (F.cross_entropy(s, right, reduction="sum") for s in (scores, scores.T))
     return (forth + back) / 2, len(a)
+
+# %% ../../nbs/training/00_objectives.ipynb #d15t1ll1
+def distillation_loss(
+    student: Tensor,  # (n, ids) logits
+    teacher: Tensor,  # (n, ids) logits of the same ids
+    temperature: float = 1.0,
+) -> Tensor:  # nats, summed over the rows
+    "T² · KL(teacher ‖ student) of both softmaxes at temperature T (Hinton et al. 2015); `DataError` for other shapes."
+    _check_temperature(temperature)
+    check_tensor("student", student, (None, None))
+    check_tensor("teacher", teacher, student.shape)
+    of_student, of_teacher = (
+        F.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature, 1)
+        for logits in (student, teacher)
+    )
+    divergence = F.kl_div(of_student, of_teacher, reduction="sum", log_target=True)
+    return temperature**2 * divergence
