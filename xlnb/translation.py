@@ -250,9 +250,12 @@ def _check_pair(pair: str, corpus: Corpus):
     "Raise `DataError` for a corpus without training pairs or held-out pairs of the two languages."
     for kind, by_pair in (("pairs", corpus.pairs), ("held-out pairs", corpus.valid)):
         if pair not in by_pair:
+            first, second = split_pair(pair)
+            add = f"add bitext, named train.{first} + train.{second} or {pair}.tsv"
+            if by_pair:
+                add = f"choose source and target among {', '.join(by_pair)}, or {add}"
             raise DataError(
-                f"{corpus.name} has no {kind} of {pair}, which a translator needs; it has "
-                f"{', '.join(by_pair) or 'none'}: choose source and target among these, or add some"
+                f"{corpus.name} has no {kind} of {pair}, which a translator needs: {add}"
             )
 
 # %% ../nbs/06a_translation.ipynb #6ff8f4s1

@@ -228,7 +228,7 @@ def _check_languages(settings: Settings):
     if len(settings.trained) < 3:
         raise ConfigError(
             f"{', '.join(settings.trained)}: name at least three languages to train on; with two, x-y "
-            "has the same pairs as en-x"
+            "has the same pairs as en-x, and XLM-E (03_xlm_e) trains on them"
         )
 
 # %% ../nbs/04_xy_lent.ipynb #dd5fd763

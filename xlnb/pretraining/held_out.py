@@ -573,6 +573,8 @@ def plot_held_out(
         for (name, logs), colour in zip(runs.items(), ("blue", "red", "green", "purple")):
             for n, lines in enumerate(logs):
                 _draw_run(ax, lines, key, base, PALETTE[colour], name if n == 0 else "_")
+        if any(map(any, runs.values())) and not ax.lines:
+            ax.text(0.5, 0.5, "not measured", ha="center", transform=ax.transAxes)
     for ax in fig.axes[-3:]:
         ax.set_xlabel("million tokens")
     if len(runs) > 1:

@@ -618,8 +618,11 @@ def describe_tests(
     facts: dict,  # from `survey` or `overlap_facts`
 ) -> str:
     "What of the tests is in the training text, for people: one line for each test."
+    tests = [test for test, lines in facts["test_lines"].items() if lines]
+    if not tests:
+        return "no tests and no held-out pairs, whose lines could be in the training text"
     out = ["test lines in the training text, word for word + nearly:"]
-    for test in facts["test_lines"]:
+    for test in tests:
         rows = [r for r in overlap_rows(facts) if r["test"] == test]
         hits = [
             f"{r['language']} {r['exact']:,} + {r['near']:,} of {r['lines']:,} ({r['together']})"

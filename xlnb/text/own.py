@@ -460,13 +460,14 @@ def describe_corpus(corpus: str) -> str:
         lines.append(f"  and {len(rows) - _SHOWN:,} more, which open_folder(…).rows() lists")
     return "\n".join([f"corpus {folder.name}:", *lines])
 
-
+# %% ../../nbs/text/06a_own.ipynb #reqp41r5
 def require_pairs(corpus: Corpus, purpose: str):  # what needs them, e.g. "tasks='mlm+tlm'"
     "Raise `DataError` for a corpus without translation pairs."
     if not corpus.pairs:
         raise DataError(
             f"{purpose} reads translation pairs, and {corpus.name} has none of "
-            f"{', '.join(corpus.langs)}: bitext is named train.de + train.en or de-en.tsv"
+            f"{', '.join(corpus.langs)}: bitext is named train.de + train.en or de-en.tsv; tasks "
+            "without +, such as 'mlm', read text alone"
         )
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00043
