@@ -4,7 +4,7 @@ import pytest
 
 from xlnb.base.core import ConfigError, DataError
 from xlnb.text.batches import Prepared, prepare
-from xlnb.text.contamination import survey
+from xlnb.text.contamination import describe_tests, survey
 from xlnb.text.corpora import Corpus
 from xlnb.pretraining import pretraining
 from xlnb.pretraining.held_out import hold_out
@@ -93,6 +93,27 @@ def test_a_survey_takes_tests_in_the_order_of_the_pairs_alone():
 
 def test_what_was_not_looked_at_is_not_said_to_be_clean(tmp_path):
     assert "was not looked at: xlnb.text.contamination.survey" in overlap_report(prepared(tmp_path))
+
+
+def test_what_was_read_is_a_line_for_each_language_and_one_for_the_pairs(tmp_path):
+    rows = {f"aa-b{letter}": 100 * n for n, letter in enumerate("abcdefgh", 1)}
+    facts = survey({"de": LATIN, "en": LATIN}, {}) | {"pairs": rows}
+    pairs, title, *lines = overlap_report(prepared(tmp_path, facts=facts)).splitlines()
+    assert pairs == (
+        "translation pairs: 3,600 of 8 language pairs, from aa-ba (100) to aa-bh (800)"
+    )
+    assert title == "training text:" and [line[:14] for line in lines[:2]] == [
+        "  de 90 lines ",
+        "  en 90 lines ",
+    ]
+    facts["pairs"] = {"de-en": 60}
+    assert overlap_report(prepared(tmp_path, facts=facts)).startswith(
+        "translation pairs: de-en 60\ntraining text:\n"
+    )
+    many = dict.fromkeys((f"l{n}" for n in range(40)), 5)
+    facts = {"test_lines": {"toy": many}, "overlap": {"toy": many}, "near_overlap": {"toy": many}}
+    shown = describe_tests(facts).splitlines()
+    assert len(shown) > 5 and max(map(len, shown)) <= 100
 
 
 def test_held_out_pairs_are_asked_for(tmp_path):

@@ -37,6 +37,7 @@ from xlnb.encoder.loading import load_model_and_tokenizer, longest_input, networ
 from xlnb.measures.retrieval import (
     FREQUENCY_WIDTHS,
     NEIGHBOURS,
+    CutSentences,
     accuracy,
     baselines,
     centre,
@@ -349,6 +350,18 @@ def test_long_sentences_are_cut_and_counted(name, tokenizer):
     ):
         found = encode([fits, long, long + " w1" * 10], made(name), 2, tokenizer)
     torch.testing.assert_close(found[1], found[0])  # a cut sentence keeps its </s>
+
+
+def test_sentences_that_are_cut_in_many_pairs_are_one_warning(tokenizer):
+    words = {"de": "w1", "en": "w2", "fr": "w3"}
+    lines = {lang: [" ".join([word] * n) for n in (70, 3, 80)] for lang, word in words.items()}
+    pairs = ("de-en", "de-fr", "en-fr")
+    tests = {"toy": {pair: tuple(map(lines.get, pair.split("-"))) for pair in pairs}}
+    with pytest.warns(CutSentences) as caught:
+        retrieval_by_layer(made("encoder"), tests, tokenizer)
+    (warning,) = [w for w in caught if issubclass(w.category, CutSentences)]
+    # each language is encoded once
+    assert str(warning.message) == "6 of 9 sentences have more than 64 tokens (up to 82): cut"
 
 
 @pytest.mark.gpu

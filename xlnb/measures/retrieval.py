@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['POOLS', 'SMALL_WIDTH', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'usual_layer', 'chosen_layers',
-           'is_several', 'threads_for', 'evaluating', 'check_sentences', 'warn_unknown', 'batches_by_length',
-           'own_pooling', 'sentence_reading', 'encode', 'centre', 'similarity', 'rows_in_block', 'nearest_cosines',
-           'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'each_pair', 'retrieval_by_layer', 'chance',
-           'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors',
-           'lsa', 'baselines', 'check_rows', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
+           'is_several', 'threads_for', 'evaluating', 'check_sentences', 'warn_unknown', 'CutSentences',
+           'batches_by_length', 'own_pooling', 'sentence_reading', 'encode', 'centre', 'similarity', 'rows_in_block',
+           'nearest_cosines', 'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'each_pair', 'retrieval_by_layer',
+           'chance', 'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors',
+           'TermVectors', 'lsa', 'baselines', 'check_rows', 'percent_by_layer', 'line_styles', 'draw_by_layer',
+           'plot_layers']
 
 # %% ../../nbs/measures/00_retrieval.ipynb #9fe1b561
 import json, unicodedata, warnings
@@ -154,16 +155,45 @@ def warn_unknown(
     )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #da6151cb
+class CutSentences(UserWarning):
+    "How many sentences were too long for a model."
+
+    def __init__(self, cut: int, total: int, limit: int, longest: int):
+        super().__init__(
+            f"{cut:,} of {total:,} sentences have more than {limit} tokens (up to {longest}): cut"
+        )
+        self.cut = cut
+        self.total = total
+        self.limit = limit
+        self.longest = longest
+
+# %% ../../nbs/measures/00_retrieval.ipynb #cuts0002
+@contextmanager
+def _cuts_joined():
+    "One warning of all sentences that a loop of calls cuts; other warnings pass."
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    cuts = []
+    for warning in caught:
+        if isinstance(warning.message, CutSentences):
+            cuts.append(warning.message)
+        else:
+            warnings.warn(warning.message, stacklevel=3)
+    if cuts:
+        cut = sum(each.cut for each in cuts)
+        total = sum(each.total for each in cuts)
+        longest = max(each.longest for each in cuts)
+        warnings.warn(CutSentences(cut, total, cuts[0].limit, longest), stacklevel=3)
+
+# %% ../../nbs/measures/00_retrieval.ipynb #cuts0001
 def _token_ids(sentences: list[str], tokenizer, config):
     "Token ids of every sentence, and the ids of `<s>`, `</s>` and padding; warns how many sentences had to be cut."
     ids = tokenizer(sentences)["input_ids"] if sentences else []
     limit = longest_input(config, tokenizer)
     if cut := [i for i, row in enumerate(ids) if len(row) > limit]:
         longest = max(len(ids[i]) for i in cut)
-        warnings.warn(
-            f"{len(cut)} of {len(ids)} sentences have more than {limit} tokens (up to "
-            f"{longest}): cut"
-        )
+        warnings.warn(CutSentences(len(cut), len(ids), limit, longest))
         for i in cut:
             ids[i] = tokenizer(sentences[i], truncation=True, max_length=limit)["input_ids"]
     special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id, tokenizer.mask_token_id}
@@ -629,15 +659,17 @@ def retrieval_by_layer(
         vectors = encode(side, model, layer, tokenizer, pool, batch_size)
         return vectors.reshape(len(layers), len(side), -1)
 
+    def rows_of(test, pair, sides, vectors):
+        for k, centred, hits in _hits_by_layer(*map(vectors.get, sides), score, model.device):
+            facts = {"each": hits.mean(0).tolist()} if each else {}
+            accuracies = hits.mean(1).tolist()
+            yield _row(test, pair, system, accuracies, sides, layers[k], centred, score, **facts)
+
     rows = []
-    for test, pairs in tests.items():
-        for pair, sides, vectors in _encoded_pairs(pairs, encode_side):
-            for k, centred, hits in _hits_by_layer(*map(vectors.get, sides), score, model.device):
-                facts = {"each": hits.mean(0).tolist()} if each else {}
-                accuracies = hits.mean(1).tolist()
-                rows.append(
-                    _row(test, pair, system, accuracies, sides, layers[k], centred, score, **facts)
-                )
+    with _cuts_joined():
+        for test, pairs in tests.items():
+            for pair, sides, vectors in _encoded_pairs(pairs, encode_side):
+                rows += rows_of(test, pair, sides, vectors)
     return rows
 
 # %% ../../nbs/measures/00_retrieval.ipynb #385feed2

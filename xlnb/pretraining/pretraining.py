@@ -1139,12 +1139,33 @@ class Recipe:
         return NOT_IDENTITY
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #110d84ff
+_SHOWN_PAIRS = 6  # by name; more as their smallest and largest
+
+
+def _describe_pairs(rows_by_pair: dict | None) -> str:
+    "The translation pairs that a run reads, in a line; nothing without any."
+    if not rows_by_pair:
+        return ""
+    ascending = sorted(rows_by_pair.items(), key=lambda item: item[1])
+    if len(ascending) <= _SHOWN_PAIRS:
+        listed = ", ".join(f"{pair} {n:,}" for pair, n in sorted(rows_by_pair.items()))
+        return f"translation pairs: {listed}"
+    smallest, fewest = ascending[0]
+    largest, most = ascending[-1]
+    return (
+        f"translation pairs: {sum(rows_by_pair.values()):,} of {len(ascending):,} language pairs, "
+        f"from {smallest} ({fewest:,}) to {largest} ({most:,})"
+    )
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #0verlapr
 def overlap_report(data: Prepared) -> str:
     "Overlap of tests and training text, in lines for a person."
     name = data.corpus.name
     facts = data.corpus.facts
     if "overlap" in facts:
-        return describe_overlap(facts)
+        return "\n".join(
+            filter(None, [_describe_pairs(facts.get("pairs")), describe_overlap(facts)])
+        )
     if "cldr" in facts:
         return f"{name}: tests are kept out of training text"
     return f"{name}: whether tests stand in the training text was not looked at: xlnb.text.contamination.survey does"

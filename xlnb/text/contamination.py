@@ -8,7 +8,7 @@ __all__ = ['SHARE', 'LEAST', 'normalised', 'grams', 'containment', 'LineIndex', 
            'overlapping', 'names_identifier', 'language_check', 'sample_items', 'describe_languages']
 
 # %% ../../nbs/text/02_contamination.ipynb #e85a4829
-import hashlib, unicodedata
+import hashlib, textwrap, unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -605,15 +605,21 @@ def overlap_rows(
 def describe(
     facts: dict,  # from `survey`, alone or among others
 ) -> str:
-    "What was found in the training text, for people: one line for the text itself and one for each test."
-    repeats = [
-        f"{lang} {n:,} lines ({facts['repeated'][lang]:,} repeated, "
-        f"{_percent(facts['near_repeated'][lang], facts['near_sampled'][lang])} near another)"
-        for lang, n in facts["lines"].items()
-    ]
-    return f"training text: {', '.join(repeats)}\n{describe_tests(facts)}"
+    "What was found in the training text, for people: a line for each language and each test."
+    out = ["training text:"]
+    for lang, n in facts["lines"].items():
+        near_another = _percent(facts["near_repeated"][lang], facts["near_sampled"][lang])
+        repeated = facts["repeated"][lang]
+        out.append(f"  {lang} {n:,} lines ({repeated:,} repeated, {near_another} near another)")
+    return "\n".join([*out, describe_tests(facts)])
 
 # %% ../../nbs/text/02_contamination.ipynb #af56f461
+def _wrapped(line: str) -> str:
+    "A line of a list, set in so much of a terminal's width."
+    indents = {"initial_indent": "  ", "subsequent_indent": "    "}
+    return textwrap.fill(line, 100, **indents, break_on_hyphens=False, break_long_words=False)
+
+# %% ../../nbs/text/02_contamination.ipynb #wrapped2
 def describe_tests(
     facts: dict,  # from `survey` or `overlap_facts`
 ) -> str:
@@ -634,7 +640,7 @@ def describe_tests(
             hits.append(f"nothing in {', '.join(none)}")
         if line := _describe_pairs(facts.get("pair_overlap", {}).get(test, {})):
             hits.append(line)
-        out.append(f"  {test}: {'; '.join(hits) or 'no language in common'}")
+        out.append(_wrapped(f"{test}: {'; '.join(hits) or 'no language in common'}"))
     return "\n".join(out)
 
 # %% ../../nbs/text/02_contamination.ipynb #824ddb83

@@ -197,9 +197,10 @@ class Folder:
         rows = []
         for source in self.sources:
             files = list(dict.fromkeys(map(self.below, source.files.values())))
+            names = " + ".join(files)
             if len(files) > _SHOWN:
-                files = [*files[:2], f"{len(files) - 2} more"]
-            rows.append(_row(" + ".join(files), source.part, source.langs, source.form))
+                names = f"{files[0]} and {len(files) - 1} like it"
+            rows.append(_row(names, source.part, source.langs, source.form))
         for file, reason in self.not_read.items():
             rows.append(_row(file, "not read", (), reason))
         return rows
