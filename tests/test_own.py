@@ -473,6 +473,7 @@ def test_a_data_set_of_the_hub(monkeypatch):
         return datasets.DatasetDict(train=datasets.Dataset.from_list(hub_rows(500)))
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name, **_: None)
     corpus = open_corpus("hf:someone/bitext:2024:train", "de,en")
     assert set(asked) == {("someone/bitext", "2024")}
     assert corpus.name == "someone--bitext-2024-train"
@@ -488,15 +489,44 @@ def test_row_numbers_are_no_indonesian(tmp_path):
         _split_source("toy", "test", datasets.Dataset.from_list(rows).select([]))
 
 
-def test_a_data_set_that_cannot_be_loaded(monkeypatch):
+def test_a_data_set_that_cannot_be_loaded(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
 
     def load(*arguments):
         raise ConnectionError("Couldn't reach the hub")
 
+    def no_network(self, name, **_):
+        raise ConnectionError
+
     monkeypatch.setattr(datasets, "load_dataset", load)
-    with pytest.raises(ConfigError, match="hf:a/b' cannot be loaded .*without a network only"):
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", no_network)
+    with pytest.raises(
+        ConfigError, match="hf:a/b is not a folder here, .*, and the hub cannot be r"
+    ):
         open_corpus("hf:a/b", "de,en")
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name, **_: None)
+    with pytest.raises(ConfigError, match="hf:a/b cannot be loaded: Couldn't reach the hub"):
+        open_corpus("hf:a/b", "de,en")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigError, match="hf:.*none is no saved data set: FileNotFoundError"):
+        open_corpus(f"hf:{tmp_path}/none", "de,en")
+
+
+def test_a_data_set_that_was_loaded_before_needs_no_network(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+
+    def no_network(self, name, **_):
+        raise ConnectionError
+
+    def load(*arguments):
+        assert datasets.config.HF_HUB_OFFLINE  # the hub is not tried again
+        return datasets.DatasetDict(train=datasets.Dataset.from_list(hub_rows(500)))
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", no_network)
+    before = datasets.config.HF_HUB_OFFLINE
+    assert open_corpus("hf:someone/bitext", "de,en").langs == ("de", "en")
+    assert datasets.config.HF_HUB_OFFLINE == before
 
 
 @pytest.mark.slow

@@ -372,10 +372,11 @@ def test_the_layer_of_a_score_is_chosen_on_held_out_pairs():
         (dict(bitext="en-x", sampler="m2m"), "one half at any temperature"),
         (dict(pivot="fr"), "pivot='fr' is not one of"),
         (dict(unseen="en"), "is among unseen"),
-        (dict(langs="de,en"), "at least three languages"),
+        (dict(langs="de,en"), "langs='de,en': name at least three languages"),
+        (dict(langs="de"), "langs='de': name at least three languages"),
         (dict(recipe="paper", size="small"), "the paper has base, large, xl"),
         (dict(amounts="reel"), "did you mean 'real'"),
-        (dict(vocabulary="jiont"), "'jiont' is neither.*; or vocabulary=joint or vocap, of"),
+        (dict(vocabulary="jiont"), "jiont is not a folder.*; or vocabulary=joint or vocap, of"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_the_reason(wrong, says):

@@ -213,10 +213,7 @@ def _check(settings: Settings):
         relative_positions=(None, "gated", "plain", "none"),
         parallel=(None, "ddp"),
     )
-    for name in ("source", "target"):
-        choose(name, getattr(settings, name), parse_languages(settings.langs))
-    if settings.source == settings.target:
-        raise ConfigError(f"source and target are both {settings.source!r}: give two")
+    _check_languages(settings)
     if settings.init and settings.start != "random":
         raise ConfigError(
             f"init={settings.init!r} with start={settings.start!r}: give the folder, or the task, not "
@@ -225,6 +222,17 @@ def _check(settings: Settings):
     for name in ("dropout", "label_smoothing"):
         if not 0 <= getattr(settings, name) < 1:
             raise ConfigError(f"{name}={getattr(settings, name)} is not from 0 up to 1")
+
+# %% ../nbs/06a_translation.ipynb #chklangs
+def _check_languages(settings: Settings):
+    "Raise `ConfigError` unless source and target are two languages of the run."
+    langs = parse_languages(settings.langs)
+    if len(langs) < 2:
+        raise ConfigError(f"langs={settings.langs!r}: give two languages or more")
+    for name in ("source", "target"):
+        choose(name, getattr(settings, name), langs)
+    if settings.source == settings.target:
+        raise ConfigError(f"source and target are both {settings.source!r}: give two")
 
 # %% ../nbs/06a_translation.ipynb #6ff8f42c
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from xlnb.base.core import (
+    CheckpointError,
     ConfigError,
     DataError,
     choose,
@@ -167,7 +168,7 @@ def _with_named_vocabulary(settings: Settings) -> Settings:
     name = settings.vocabulary
     try:
         return with_vocabulary(settings)
-    except ConfigError as e:
+    except (CheckpointError, ConfigError) as e:
         if "/" in name or Path(name).exists():
             raise
         raise ConfigError(f"{e}; or vocabulary={' or '.join(VOCABULARIES)}, of the corpus") from e
@@ -220,16 +221,16 @@ def _check(settings: Settings):
 def _check_languages(settings: Settings):
     "Raise `ConfigError` for a pivot or unseen languages outside `langs`, or too few languages to train on."
     langs = parse_languages(settings.langs)
-    for name, codes in {"pivot": [settings.pivot], "unseen": settings.untrained}.items():
-        for code in codes:
-            choose(name, code, langs)
-    if settings.pivot in settings.untrained:
-        raise ConfigError(f"pivot={settings.pivot!r} is among unseen={settings.unseen!r}")
+    for code in settings.untrained:
+        choose("unseen", code, langs)
     if len(settings.trained) < 3:
         raise ConfigError(
-            f"{', '.join(settings.trained)}: name at least three languages to train on; with two, x-y "
-            "has the same pairs as en-x, and XLM-E (03_xlm_e) trains on them"
+            f"langs={','.join(settings.trained)!r}: name at least three languages to train on; with "
+            "two, x-y has the same pairs as en-x, and XLM-E (03_xlm_e) trains on them"
         )
+    choose("pivot", settings.pivot, langs)
+    if settings.pivot in settings.untrained:
+        raise ConfigError(f"pivot={settings.pivot!r} is among unseen={settings.unseen!r}")
 
 # %% ../nbs/04_xy_lent.ipynb #dd5fd763
 def _check_combination(settings: Settings):

@@ -8,12 +8,13 @@ __all__ = ['is_hub_name', 'saved_folder', 'HubFolder', 'open_hub']
 # %% ../../nbs/text/01c_hub.ipynb #hub00003
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from ..base.core import CheckpointError, ConfigError, DataError
+from ..base.core import CheckpointError, ConfigError, DataError, refusing_damage
 from .corpora import Report
 from .folders import PARTS, Folder, Source
 from .formats import optional_module
@@ -78,10 +79,13 @@ def _download(
     return folder
 
 # %% ../../nbs/text/01c_hub.ipynb #hubm0009
-def _hub_is_unreachable(name: str) -> bool:  # a download tries for half a minute, this for seconds
+def _hub_is_unreachable(
+    name: str,
+    kind: str = "model",  # model | dataset
+) -> bool:  # a download tries for half a minute, this for seconds
     hub = import_module("huggingface_hub")  # which transformers brings
     try:
-        hub.HfApi().model_info(name, timeout=10)  # seconds, as a download waits
+        getattr(hub.HfApi(), f"{kind}_info")(name, timeout=10)  # seconds, as a download waits
     except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError):
         return False  # it answers, or refuses the name
     except Exception:
@@ -128,25 +132,51 @@ def saved_folder(
     )
 
 # %% ../../nbs/text/01c_hub.ipynb #hub00006
+@contextmanager
+def _offline():
+    "Inside, data sets come from the cache alone; else the hub would be tried for half a minute."
+    switches = import_module("huggingface_hub").constants, import_module("datasets").config
+    before = [module.HF_HUB_OFFLINE for module in switches]
+    for module in switches:
+        module.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for module, value in zip(switches, before):
+            module.HF_HUB_OFFLINE = value
+
+
+def _load_from_hub(path: str, configuration: str | None):
+    "A data set of the hub or of the cache; `ConfigError` says how to come by it."
+    is_unreachable = _hub_is_unreachable(path, "dataset")
+    try:
+        with _offline() if is_unreachable else nullcontext():
+            return import_module("datasets").load_dataset(path, configuration)
+    except (OSError, ValueError, RuntimeError) as error:
+        if is_unreachable:
+            raise ConfigError(
+                f"hf:{path} is not a folder here, the cache of datasets has no copy of it, and the "
+                "hub cannot be reached: load it where there is a network "
+                f"(datasets.load_dataset({path!r})), or name the folder of one saved to disk"
+            ) from None
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"hf:{path} cannot be loaded: {reason:.300}") from None
+
+# %% ../../nbs/text/01c_hub.ipynb #hub0006b
 def _load_splits(
     name: str,  # dataset[:configuration][:split], or the folder of a saved data set
 ) -> dict:  # split → data set
     "The splits of a data set; `ConfigError` without the package or the data set."
     datasets = optional_module("datasets", "hf:")
     path, *rest = name.split(":")
-    try:
-        if Path(path).expanduser().is_dir():
-            loaded = datasets.load_from_disk(str(Path(path).expanduser()))
-            split = rest[0] if rest else None
-        else:
-            loaded = datasets.load_dataset(path, rest[0] if rest and rest[0] else None)
-            split = rest[1] if len(rest) > 1 else None
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).split("\n")[0]
-        raise ConfigError(
-            f"corpus='hf:{name}' cannot be loaded ({reason}): without a network only a data set "
-            "that is in the cache of datasets, or the folder of one that was saved to disk"
-        ) from None
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        with refusing_damage(lambda why: f"hf:{name} is no saved data set: {why}", ConfigError):
+            loaded = datasets.load_from_disk(str(folder))
+        split = rest[0] if rest else None
+    else:
+        loaded = _load_from_hub(path, rest[0] if rest and rest[0] else None)
+        split = rest[1] if len(rest) > 1 else None
     splits = loaded if isinstance(loaded, dict) else {"train": loaded}
     if split is None:
         return dict(splits)
