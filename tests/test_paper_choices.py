@@ -1,15 +1,18 @@
 "The choices that the papers print: settings that make them, and recipe=paper, which uses them."
 
-import json, math
+import json, math, re
 from dataclasses import replace
 
 import pytest
 import torch
+from conftest import write
 
 from xlnb import meta_xlm, veco, xlm_e, xy_lent
 from xlnb.base.core import ConfigError, DataError, torch_generator
 from xlnb.pretraining.pretraining import announce_plan, run_folder, run_identity, training_config
 from xlnb.text.cldr import cldr_corpus
+from xlnb.text.corpora import Corpus
+from xlnb.text.own import corpus_for_record, more_pairs, open_corpus, with_lacking_pairs
 from xlnb.text.tokens import SpecialIds
 from xlnb.training.objectives import MaskIds, Masking, mask_tokens
 
@@ -58,7 +61,7 @@ TINY = dict(
     steps=2,
     width=32,
     layers=2,
-    vocab_size=600,
+    vocab_size=260,
     batch_tokens=256,
     test_lines=8,
 )
@@ -264,3 +267,114 @@ def test_the_recipes_choose_as_the_papers_do():
         assert rows[name]["paper"] == rows[name]["this run"]
     rows = {row[""]: row["this run"] for row in xlm_e.compare_with_paper(tiny())}
     assert rows["first token"] == "never masked" and rows["bitext"] == "x-y"
+
+
+def numbered(word, first=0, count=40):
+    return [f"{word} {n} {word[::-1]}" for n in range(first, first + count)]
+
+
+@pytest.fixture
+def sets(tmp_path):
+    "Two folders of bitext: both have de-en, the second alone de-fr and en-fr, and a language that is not asked for."
+    first, second = tmp_path / "matrix", tmp_path / "aligned"
+    for lang in ("de", "en", "fr"):
+        write(first / f"{lang}.txt", "\n".join(numbered(lang, 100)) + "\n")
+    for lang in ("de", "en"):
+        write(first / f"train.de-en.{lang}", "\n".join(numbered(lang)) + "\n")
+        write(first / f"valid.de-en.{lang}", "\n".join(numbered(lang, 200, 8)) + "\n")
+        write(first / f"test.de-en.{lang}", "\n".join(numbered(lang, 210, 8)) + "\n")
+    for a, b in (("de", "en"), ("de", "fr"), ("en", "fr"), ("fr", "sw")):
+        for lang in (a, b):
+            lines = numbered(lang, 180, 60)
+            write(second / f"train.{a}-{b}.{lang}", "\n".join(lines) + "\n")
+            write(second / f"valid.{a}-{b}.{lang}", "\n".join(numbered(lang, 900, 4)) + "\n")
+            write(second / f"test.{a}-{b}.{lang}", "\n".join(numbered(lang, 950, 4)) + "\n")
+    return str(first), str(second)
+
+
+def test_pairs_that_a_set_lacks_come_from_another(sets, capsys):
+    first, second = sets
+    corpus = open_corpus(first, "de,en,fr")
+    more = more_pairs(corpus, second)
+    assert capsys.readouterr().out == "aligned adds de-fr, en-fr\n"
+    assert list(corpus.pairs) == ["de-en"] and list(more.pairs) == ["de-en", "de-fr", "en-fr"]
+    # a shared pair is not merged
+    assert list(more.pairs["de-en"]) == list(corpus.pairs["de-en"])
+    # what the first one measures is not trained on: sides 200 to 207 and 210 to 217
+    held_out = {*range(200, 208), *range(210, 218)}
+    expected = [n for n in range(180, 240) if n not in held_out]
+    for _ in range(2):
+        for pair in ("de-fr", "en-fr"):
+            assert [int(row[0].split()[1]) for row in more.pairs[pair]] == expected
+            assert more.pairs[pair].report.left_out == {"side of a held-out pair": 16}
+    assert more.text == corpus.text and more.gold == corpus.gold
+    assert more.valid == corpus.valid and more.tests == corpus.tests
+    assert more.facts["more_pairs"]["pairs"] == ["de-fr", "en-fr"] and more.identified
+    # without anything to add
+    assert list(more_pairs(more, first).pairs) == list(more.pairs)
+
+
+def test_a_corpus_of_ones_own_is_hashed_whole_with_what_is_added(sets):
+    corpus = open_corpus(sets[0], "de,en,fr")
+    other = Corpus("mine", ("de", "fr"), {}, {"de-fr": [("a", "b")]}, {}, {})
+    more = with_lacking_pairs(corpus, other)
+    assert not more.identified and list(more.pairs["de-fr"]) == [("a", "b")]
+    few = replace(corpus, langs=("de", "en"), text={})
+    assert list(with_lacking_pairs(few, other).pairs) == ["de-en"]
+
+
+def test_xy_lent_trains_on_added_pairs_and_names_them(sets, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path / "root"))
+    first, second = sets
+    small = TINY | dict(langs="de,en,fr", corpus=first, vocab_size=26)
+    alone = xy_lent.Settings(**small)
+    with pytest.raises(DataError, match="has in de,en,fr: de-en. Add bitext"):
+        xy_lent.open_bitext(xy_lent.resolve(alone))
+    settings = xy_lent.resolve(xy_lent.Settings(**small, more_bitext=second))
+    bitext = xy_lent.open_bitext(settings)
+    assert bitext.facts["pairs"] == {"de-en": 40, "de-fr": 44, "en-fr": 44}
+    assert "aligned adds de-fr, en-fr\n" in capsys.readouterr().out
+    data = xy_lent.prepare_data(settings)
+    counts = {pair: source.counts["items"] for pair, source in data.store.pairs.items()}
+    assert counts == bitext.facts["pairs"]
+    batches = xy_lent.make_batches(settings, data)
+    assert batches.parts["pairs"].planned.keys() == counts.keys()
+    recorded = settings.for_record()["more_bitext"]
+    assert re.fullmatch("aligned@[0-9a-f]{8}", recorded)
+    assert recorded == corpus_for_record(second, "de,en,fr", partly=True)
+    again = xy_lent.Settings(
+        **small | settings.for_record() | {"corpus": first, "max_minutes": None}
+    )
+    assert xy_lent.resolve(again).for_record()["more_bitext"] == recorded
+    assert "more_bitext" not in xy_lent.resolve(alone).for_record()
+    rows = {row[""]: row["this run"] for row in xy_lent.compare_with_paper(settings)}
+    assert rows["pairs that another set has"] == f"added, of {recorded}"
+
+
+def test_the_floor_is_the_papers_by_recipe(sets, capsys):
+    assert resolved("XY-LENT", recipe="paper").min_pair_lines == 50_000
+    default = resolved("XY-LENT")
+    assert default.min_pair_lines == 1
+    assert resolved("XY-LENT", recipe="paper", min_pair_lines=7).min_pair_lines == 7
+    first, second = sets
+    small = TINY | dict(langs="de,en,fr", corpus=first, vocab_size=26, more_bitext=second)
+    settings = xy_lent.resolve(xy_lent.Settings(**small, min_pair_lines=42))
+    with pytest.raises(DataError, match="de-fr, en-fr with 42 sentences or more"):
+        xy_lent.open_bitext(settings)
+    assert "min_pair_lines=42 leaves out de-en (40)\n" in capsys.readouterr().out
+    settings = xy_lent.resolve(xy_lent.Settings(**TINY, min_pair_lines=50_000))
+    with pytest.raises(ConfigError, match="smallest pair has 2,6.. lines: give pair_lines"):
+        xy_lent.open_bitext(settings)
+    settings = xy_lent.resolve(xy_lent.Settings(**TINY, more_bitext=first))
+    with pytest.raises(ConfigError, match="with corpus='cldr', which lacks no pair"):
+        xy_lent.open_bitext(settings)
+
+
+@pytest.mark.parametrize("paper", ["XY-LENT", "MetaXLM", "VECO"])
+def test_fewer_steps_than_the_papers_warm_up_keep_its_share(paper):
+    full = resolved(paper, recipe="paper")
+    short = resolved(paper, recipe="paper", steps=100)
+    assert short.warmup_steps == round(100 * full.warmup_steps / full.steps) > 0
+    assert resolved(paper, recipe="paper", steps=1).warmup_steps == 0
+    with pytest.raises(ConfigError, match="warmup_steps=11 is not between 0 and steps=10"):
+        resolved(paper, steps=10, warmup_steps=11)

@@ -137,6 +137,7 @@ from xlnb.pretraining.pretraining import (
     step_flops,
     with_dropout,
     with_vocabulary,
+    with_warmup_share,
 )
 from .pretraining.reports import best_layer, draw_seeds, spread
 
@@ -302,7 +303,8 @@ def resolve(settings: Settings) -> Settings:
     settings = replace(settings, source_lang=parse_languages(settings.source_lang)[0])
     _check(settings)
     settings = with_vocabulary(settings)
-    defaults = _budget(settings) | (PAPER if settings.recipe == "paper" else {})
+    paper = with_warmup_share(PAPER, settings.steps) if settings.recipe == "paper" else {}
+    defaults = _budget(settings) | paper
     settings = fill_in(settings, **_shape_of_source(settings), **defaults)
     settings = fill_in(settings, relative_positions="gated", match_order="exact")
     settings = fill_in(settings, **size_defaults(settings))

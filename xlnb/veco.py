@@ -71,6 +71,7 @@ from xlnb.pretraining.pretraining import (
     step_tokens,
     with_dropout,
     with_vocabulary,
+    with_warmup_share,
 )
 from .pretraining.reports import current_parameters
 
@@ -150,7 +151,9 @@ def resolve(settings: Settings) -> Settings:
     "Settings with every `None` filled in; `ConfigError` for invalid ones."
     _check(settings)
     settings = with_vocabulary(settings)
-    paper = PAPER | _PAPER_SIZES[settings.size] if settings.recipe == "paper" else {}
+    paper = {}
+    if settings.recipe == "paper":
+        paper = with_warmup_share(PAPER, settings.steps) | _PAPER_SIZES[settings.size]
     full = fill_in(fill_in(settings, **start_shape(settings)), **paper)
     full = fill_in(
         full,

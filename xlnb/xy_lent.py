@@ -45,7 +45,7 @@ from xlnb.text.batches import (
 )
 from .text.corpora import Corpus, Lines
 from .text.counts import read_pair_counts
-from .text.own import CORPORA, is_named
+from .text.own import CORPORA, corpus_for_record, is_named, more_pairs
 from xlnb.text.sampling import (
     entropic_sampling,
     exponent_probabilities,
@@ -74,6 +74,7 @@ from xlnb.pretraining.pretraining import (
     run_folder,
     start_folder,
     with_vocabulary,
+    with_warmup_share,
 )
 from .pretraining.reports import best_layer, current_parameters, last_held_out, layer_means
 from . import xlm_e
@@ -100,7 +101,9 @@ class Settings(xlm_e.Settings):
     pivot: str = "en"  # the language that en-x pairs have in common
     pair_lines: int | None = None  # sentence pairs in all
     amounts: str | None = None  # sentences of each pair: equal | real | corpus (all there are)
-    min_pair_lines: int = 1  # pairs of languages with fewer sentences are left out
+    min_pair_lines: int | None = None  # pairs of languages with fewer sentences are left out
+    # corpus whose pairs are added where `corpus` has none: name, folder, …
+    more_bitext: str = ""
     sampler: str | None = None  # which pair comes next: entropic | m2m | exponent
     temperature: float = 1 / 0.7  # of the languages' shares
     # share of lines in every pair whose second sentence is replaced by that of another line
@@ -109,7 +112,7 @@ class Settings(xlm_e.Settings):
     vocabulary: str | None = None  # joint | vocap | folder or hub name of a tokenizer
 
     bitexts: ClassVar[tuple] = _BITEXTS
-    later_settings: ClassVar[dict] = xlm_e.LATER
+    later_settings: ClassVar[dict] = xlm_e.LATER | {"more_bitext": ""}
 
     @property
     def names_vocabulary(self) -> bool:
@@ -122,6 +125,13 @@ class Settings(xlm_e.Settings):
     @property
     def untrained(self) -> list[str]:
         return parse_languages(self.unseen) if self.unseen else []
+
+    def for_record(self) -> dict:
+        "As of XLM-E, with the other corpus by its name and contents."
+        named = {}
+        if self.more_bitext:
+            named["more_bitext"] = corpus_for_record(self.more_bitext, self.langs, partly=True)
+        return super().for_record() | named
 
 # %% ../nbs/04_xy_lent.ipynb #840f27e6
 PAPER = {
@@ -150,6 +160,7 @@ PAPER = {
 
 # %% ../nbs/04_xy_lent.ipynb #c51215d3
 _PAPER_VOCABULARY = 500_000
+_PAPER_FLOOR = 50_000  # sentences of a pair of languages
 
 
 # enough to show every part; the experiments set their own
@@ -185,12 +196,14 @@ def resolve(settings: Settings) -> Settings:
         sampler="entropic" if settings.bitext == "x-y" else "exponent",
         amounts="equal" if is_named(settings.corpus) else "corpus",
         vocabulary="vocap" if by_paper else "joint",
+        min_pair_lines=_PAPER_FLOOR if settings.recipe == "paper" else 1,
         test_lines=FEW_TESTS.get(settings.size),
     )
     if settings.budget_flops is None:
         resolved = fill_in(resolved, steps=FEW_STEPS.get(settings.size))
     if settings.recipe == "paper":
-        paper = PAPER[settings.size] | ({"vocab_size": _PAPER_VOCABULARY} if by_paper else {})
+        paper = with_warmup_share(PAPER[settings.size], settings.steps)
+        paper |= {"vocab_size": _PAPER_VOCABULARY} if by_paper else {}
         if settings.budget_flops is not None:
             del paper["steps"]
         resolved = fill_in(resolved, **paper)
@@ -278,11 +291,14 @@ def _data_rows(s) -> list[tuple]:
         pairs = f"none: text in {s.pivot}"
     sampler = s.sampler if s.uses_pairs else "none"
     exact = "exact zeros: no ε" if s.sampler == "entropic" else ""
+    small = "small corpora" if s.min_pair_lines < _PAPER_FLOOR else ""
+    more = f"added, of {s.for_record()['more_bitext']}" if s.more_bitext else "no other set"
     temperature = "as α = 0.7" if math.isclose(s.temperature, 1 / 0.7) else ""
     vocabulary = f"{s.vocab_size:,}, {'that of init' if s.init else s.vocabulary}"
     return [
         ("bitext", "x-y: 1,015 pairs of 97 languages", pairs, ""),
-        ("smallest pair", "50,000 sentences", f"{s.min_pair_lines:,}", "small corpora"),
+        ("smallest pair", "50,000 sentences", f"{s.min_pair_lines:,}", small),
+        ("pairs that another set has", "added; shared ones are not merged", more, ""),
         ("sampling of pairs", "entropic; ε not given", sampler, exact),
         ("temperature", "not given", f"{s.temperature:.3g}", temperature),
         ("vocabulary", "500,000 by VoCap", vocabulary, "a small corpus fills a small one"),
@@ -442,7 +458,8 @@ def _check_bitext(
     available: dict,  # pair → lines
 ):
     "Raise `DataError` for a corpus whose pairs are not those that the bitext needs."
-    names = ", ".join(available) or "none"
+    floor = f" with {s.min_pair_lines:,} sentences or more (min_pair_lines)"
+    names = (", ".join(available) or "none") + (floor if s.min_pair_lines > 1 else "")
     if s.bitext == "en-x" and not available:
         raise DataError(
             f"bitext='en-x' reads pairs with {s.pivot}, and {name} has none: choose another pivot"
@@ -489,14 +506,30 @@ def _open_with_lines(s, corpus):  # corpus; pair → lines that there are; pair 
                 "for: use 'equal' or 'real'"
             )
         lines = line_counts_by_pair(s)
+        _check_generated(s, lines)
         most = max(lines.values())
         corpus = named_corpus(s, parallel_lines=most)
         return corpus, dict.fromkeys(corpus.pairs, most), lines
     corpus = named_corpus(s) if corpus is None else corpus
+    if s.more_bitext:
+        corpus = more_pairs(corpus, s.more_bitext)
     available = _available_lines(s, corpus)
     if s.uses_pairs:
         _check_bitext(s, corpus.name, available)
     return corpus, available, line_counts_by_pair(s, available) if available else {}
+
+# %% ../nbs/04_xy_lent.ipynb #chkg3n3r
+def _check_generated(s: Settings, lines: dict):  # pair → lines
+    "Raise `ConfigError` for settings of bitext that the embedded corpus cannot fill."
+    if s.more_bitext:
+        raise ConfigError(
+            f"more_bitext={s.more_bitext!r} with corpus='cldr', which lacks no pair: leave it out"
+        )
+    if (fewest := min(lines.values())) < s.min_pair_lines:
+        raise ConfigError(
+            f"min_pair_lines={s.min_pair_lines:,} with corpus='cldr', whose smallest pair has "
+            f"{fewest:,} lines: give pair_lines, all in all, or a smaller min_pair_lines"
+        )
 
 # %% ../nbs/04_xy_lent.ipynb #c0d0c5s0
 def _pair_stream(s, corpus, pair, available, lines):

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'MIN_STEPS_BETWEEN_EVALUATIONS',
            'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in', 'execution_defaults', 'size_defaults',
-           'check_choices', 'check_amounts', 'with_vocabulary', 'restarts_positions', 'max_side', 'network_config',
-           'with_dropout', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape',
-           'start_report', 'start_config', 'named_corpus', 'prepare_data', 'step_tokens', 'make_batches',
-           'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table', 'note_pairs', 'loss_names',
-           'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder',
-           'training_config', 'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report',
-           'Recipe', 'overlap_report', 'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce',
-           'announce_plan', 'main']
+           'with_warmup_share', 'check_choices', 'check_amounts', 'with_vocabulary', 'restarts_positions', 'max_side',
+           'network_config', 'with_dropout', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded',
+           'start_folder', 'start_shape', 'start_report', 'start_config', 'named_corpus', 'prepare_data', 'step_tokens',
+           'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table',
+           'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity',
+           'run_folder', 'training_config', 'limited_threads', 'Trained', 'train_phase', 'finished_phase',
+           'progress_report', 'Recipe', 'overlap_report', 'absent_measures', 'record_of', 'write_run_cards', 'run',
+           'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -269,6 +269,17 @@ def size_defaults(settings: RunSettings) -> dict:
         **execution_defaults(settings.recipe),
     )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #warmup5h
+def with_warmup_share(
+    paper: dict,  # a paper's values, steps and warmup_steps among them
+    steps: int | None,  # of a run; None: the paper's
+) -> dict:
+    "The values, with the paper's share of warm-up where a run has other steps."
+    if steps is None:
+        return paper
+    share = paper["warmup_steps"] / paper["steps"]
+    return paper | {"warmup_steps": round(share * steps)}
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #s1zedef2
 def _default_vocab_size(settings: RunSettings) -> int:
     "The vocabulary of a size, as far as the text fills it, which is read for that."
@@ -330,6 +341,9 @@ def check_amounts(
             raise ConfigError(f"{name}={value!r} is not above 0")
         if value == math.inf and name != "max_minutes":
             raise ConfigError(f"{name}=inf is not finite")
+    warmup = settings.warmup_steps
+    if warmup is not None and not 0 <= warmup <= settings.steps:
+        raise ConfigError(f"warmup_steps={warmup} is not between 0 and steps={settings.steps}")
     _check_batch(settings)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #batchch1

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['HELD_OUT_SHARE', 'MOST_HELD_OUT', 'CORPORA', 'folder_corpus', 'check_corpus', 'is_named', 'open_corpus',
-           'corpus_for_record', 'describe_corpus', 'require_pairs', 'most_subwords']
+           'corpus_for_record', 'with_lacking_pairs', 'more_pairs', 'describe_corpus', 'require_pairs', 'most_subwords']
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00003
 import math, re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from pathlib import Path
 
@@ -291,12 +291,14 @@ def _checksums(folder: Folder, sources: list[Source], langs: list[str]) -> dict[
     return cached_json("checksums", folder.name, states, (), lambda: folder.checksums(files))
 
 # %% ../../nbs/text/06a_own.ipynb #bbdf7899
-def _chosen(folder: Folder, langs) -> list[str]:
-    "The languages that are asked for; `ConfigError` with those of the folder for one it lacks."
+def _chosen(folder: Folder, langs, partly: bool = False) -> list[str]:
+    "The languages that are asked for; `ConfigError` with those of the folder for one it lacks, unless `partly`."
     available = _languages_of(folder.sources)
     if langs is None:
         return available
     chosen = parse_languages(langs)
+    if partly:
+        return list(filter(available.__contains__, chosen))
     if lacking := [lang for lang in chosen if lang not in available]:
         raise ConfigError(
             f"langs={','.join(chosen)!r}: {folder.name} has no text of {', '.join(lacking)}; it "
@@ -434,14 +436,71 @@ def open_corpus(
 def corpus_for_record(
     corpus: str,  # as given to a run
     langs,  # codes
+    partly: bool = False,  # whether languages that it lacks are left out, as by `more_pairs`
 ) -> str:
     "The name of a corpus in a record: that of the library, or of its folder and the digest of its files."
     if is_named(corpus) or _RECORDED.fullmatch(corpus):
         return corpus
     folder = _folder_of(corpus)
-    langs = _chosen(folder, langs)
+    langs = _chosen(folder, langs, partly)
     checksums = _checksums(folder, _sources_of(folder, langs), langs)
     return f"{folder.name}@{derive_seed(sorted(checksums.items())):016x}"[: len(folder.name) + 9]
+
+# %% ../../nbs/text/06a_own.ipynb #m0repa1r
+def _held_out_of(corpus: Corpus) -> dict[str, frozenset]:
+    "Language → all sentences of a corpus that are measured and not trained on."
+    sentences = {}
+    lists = [*corpus.valid_text.items()]
+    for pair, rows in corpus.valid.items():
+        lists += zip(split_pair(pair), zip(*rows))
+    for by_pair in corpus.tests.values():
+        for pair, columns in by_pair.items():
+            lists += zip(split_pair(pair), columns)
+    for lang, lines in lists:
+        sentences[lang] = sentences.get(lang, frozenset()).union(lines)
+    return sentences
+
+
+def _without_held_out(rows, pair: str, held_out: dict, report: Report) -> Iterator:
+    "The rows of a pair of which no side is held out; the others are counted."
+    report.start(pair)
+    first, second = split_pair(pair)
+    for n, row in enumerate(rows, 1):
+        if row[0] in held_out.get(first, ()) or row[1] in held_out.get(second, ()):
+            report.add("side of a held-out pair", pair, n)
+        else:
+            yield row
+
+# %% ../../nbs/text/06a_own.ipynb #m0repa1s
+def with_lacking_pairs(
+    corpus: Corpus,
+    other: Corpus,  # e.g. of CCAligned beside CCMatrix
+) -> Corpus:
+    """A corpus and another's bitext in pairs of languages that it lacks; pairs of both are its own alone (XY-LENT, §5).
+
+    No sentence that the corpus measures is trained on; what the other one holds out stays out."""
+    held_out = _held_out_of(corpus)
+    added = {}
+    for pair, rows in other.pairs.items():
+        if pair not in corpus.pairs and {*split_pair(pair)} <= {*corpus.langs}:
+            added[pair] = Lines(_without_held_out, rows, pair, held_out, report=Report())
+    facts = dict(corpus.facts)
+    facts["more_pairs"] = other.facts | {"name": other.name, "pairs": [*added]}
+    if not other.identified:
+        facts.pop("sha256", None)  # then the text itself is hashed
+    return replace(corpus, pairs=corpus.pairs | added, facts=facts)
+
+# %% ../../nbs/text/06a_own.ipynb #m0repa1t
+def more_pairs(
+    corpus: Corpus,
+    name: str,  # of another, as of `open_corpus`; languages that it lacks are left out
+) -> Corpus:
+    "The corpus with the pairs that it lacks and another one has, which are printed."
+    langs = corpus.langs if is_named(name) else _chosen(_folder_of(name), corpus.langs, True)
+    more = with_lacking_pairs(corpus, open_corpus(name, langs))
+    facts = more.facts["more_pairs"]
+    print(f"{facts['name']} adds {', '.join(facts['pairs']) or 'no pair'}", flush=True)
+    return more
 
 # %% ../../nbs/text/06a_own.ipynb #9f070840
 _SHOWN = 20  # sources of a folder
