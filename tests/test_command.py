@@ -67,6 +67,7 @@ def test_every_option_has_an_explanation_of_its_own(words, capsys):
         (["records"], "NOTEBOOK"),
         (["align"], "FIRST .* SECOND"),
         (["map"], "SOURCE .* HUB"),
+        (["trim", "a", "--output", "b"], "--text"),
         (["pretrain"], "say what to train first"),
         (["pretrain", "xlm"], "did you mean 'xlm-e'"),
         (["encode", "a.txt", "--model", "m", "--output", "a.npy", "--leyer", "3"], "--leyer"),

@@ -9,12 +9,10 @@ from xlnb.base.core import ConfigError
 from xlnb.encoder.encoder import config_for, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.encoder.seq2seq import (
-    EncoderDecoder,
     TranslationConfig,
     decoder_blocks,
     encoder_decoder_from,
     from_veco,
-    shrink_vocabulary,
     to_veco,
     veco_names,
 )
@@ -146,15 +144,3 @@ def test_what_vecos_checkpoints_lack_is_named():
         veco_names(list(masked_lm(**GATED).state_dict()), "pretrained")
     with pytest.raises(ConfigError, match="kind='fairseq' is not one of"):
         veco_names([], "fairseq")
-
-
-def test_a_smaller_vocabulary_needs_the_special_tokens():
-    class Tokenizer:
-        all_special_ids = [0, 1, 2, 3, 59]
-
-    with pytest.raises(ConfigError, match="special"):
-        shrink_vocabulary(
-            new_model(EncoderDecoder, TranslationConfig.of(config_for("tiny", 60)), 0),
-            Tokenizer(),
-            [0, 1, 2],
-        )

@@ -85,13 +85,19 @@ __doc__ += """\
                              their Auto classes
     encoder.initialisation   A masked language model for a new vocabulary, initialised from any encoder in a folder
     encoder.seq2seq          An encoder-decoder out of one encoder: blocks shared or copied, one embedding matrix,
-                             transformers' generation, the parameter names of VECO's checkpoints, smaller vocabularies
+                             transformers' generation, the parameter names of VECO's checkpoints
     encoder.loading          The network and the tokenizer of a folder, checked against each other, and the hidden
                              states of its layers
+    encoder.trimming         The subwords that a text uses, with their rows of the embedding matrix, as a folder that
+                             any library opens
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in
                              translation pairs, replaced tokens, and which sentence translates which
     training.training        One training loop for one process or many: losses pooled over processes, a learning-rate
                              schedule, atomic checkpoints, and a time limit
+"""
+
+# %% ../nbs/index.ipynb #a2738f3d
+__doc__ += """\
     measures.retrieval       Sentence vectors from any layer, nearest neighbours in blocks, accuracy@1 in both
                              directions, baselines without meaning
     measures.ibm             Which word translates which, learned by counting; gold links and the error rate that

@@ -117,6 +117,7 @@ COMMANDS = {
     "encode": Command("sentence vectors of a file", function="_encode"),
     "distil": Command("word vectors out of an encoder", "x2static"),
     "map": Command("word vectors of two languages in one space", function="_map"),
+    "trim": Command("a model with the subwords that a text uses", "encoder.trimming"),
     "evaluate": Command("an encoder on downstream tasks, beside its controls", "evaluation"),
     "translate": Command("translate standard input, line by line", function="_translate"),
     "pretrain": Command("train as one of the papers does", function="_pretrain"),
