@@ -214,6 +214,17 @@ def test_rows_of_any_length(length, folder):
     step()
 
 
+def test_steps_are_timed_with_and_without_batches_made_ahead(data, monkeypatch):
+    monkeypatch.setattr(benchmarks, "synthetic_data", lambda *_: data)
+    table = benchmarks._measure_ahead((("tiny", 600),), batch_tokens=128, steps=2, repeats=2)
+    (row,) = table["rows"]
+    assert 0 < row["low"] <= row["ratio"] <= row["high"] and row["making"] > 0
+    assert {name: len(times) for name, times in row["seconds"].items()} == {
+        "in the step": 2,
+        "ahead": 2,
+    }
+
+
 def test_a_record_of_each_measurement(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
     monkeypatch.setitem(benchmarks.MEASUREMENTS, "steps", lambda: {"rows": [1]})

@@ -7,8 +7,8 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'GPU_TESTS', 'GPU
            'plain_head', 'Electra', 'step_settings', 'step_of', 'training_step', 'batch_facts', 'seconds_of', 'compare',
            'ratios', 'resident', 'peak_memory', 'fresh', 'head_of', 'Clock', 'watch', 'time_by_part', 'crossing_step',
            'translators', 'build_memory', 'growth_step', 'growth_cases', 'csls_check', 'aligning', 'answering',
-           'learning', 'reading', 'evaluating', 'notebook_seconds', 'measure_distil', 'main', 'newest', 'on_gpu',
-           'gpu_numbers']
+           'learning', 'reading', 'evaluating', 'notebook_seconds', 'steps_ahead', 'measure_distil', 'main', 'newest',
+           'on_gpu', 'gpu_numbers']
 
 # %% ../../nbs/results/11_benchmarks.ipynb #92f46c95
 import csv, ctypes, gc, json, os, resource, subprocess, sys, time
@@ -66,7 +66,9 @@ from ..training.objectives import MaskIds, network_inputs, vocabulary_head
 
 # %% ../../nbs/results/11_benchmarks.ipynb #e40b3497
 from xlnb.training.training import (
+    StepBatches,
     accumulate_gradients,
+    batches_ahead,
     keep_freed_memory,
     make_optimizer,
     step_work,
@@ -280,6 +282,7 @@ def training_step(
     batches,
     settings,  # filled in, of any paper
     loading: bool = False,  # as of `step_of`
+    prepared: StepBatches | None = None,  # whose batches a step loads; None: made in the step
 ):
     "A function that trains one step. It tells `mark` where it is."
     config = training_config(settings)
@@ -299,7 +302,7 @@ def training_step(
         mark(None)
 
     def load():
-        return step_work(model, batches, config, next(numbers))
+        return step_work(model, batches, config, next(numbers), prepared)
 
     step.model = model
     step.work = work
@@ -1337,6 +1340,52 @@ def _measure_retrieval(sentences: int = 100_000, width: int = 768) -> dict:
     "Retrieval in a process of its own."
     return {"rows": [fresh("_retrieval_check", sentences=sentences, width=width)]}
 
+# %% ../../nbs/results/11_benchmarks.ipynb #ahead001
+def steps_ahead(
+    settings: Settings,  # of `step_settings`
+    data: Prepared,  # of `synthetic_data`
+    steps: int = 5,  # of a call
+    repeats: int = 5,  # rounds
+) -> dict:  # form → seconds of every round
+    "Seconds of steps whose batches are made in the step, or in a thread while the step before is computed."
+    model = XlmE(settings, MaskIds.of(data.tokenizer))
+    batches = make_batches(settings, data)
+    config = training_config(settings)
+    with batches_ahead(model, batches, config) as ahead:
+        forms = {"in the step": StepBatches(model, batches, config), "ahead": ahead}
+
+        def run(prepared, step):
+            for _ in range(steps):
+                step()
+            for future in getattr(prepared, "futures", ()):
+                future.result()  # nothing is made while the other form is timed
+
+        calls = {}
+        for name, prepared in forms.items():
+            step = training_step(model, batches, settings, loading=True, prepared=prepared)
+            calls[name] = partial(run, prepared, step)
+        return compare(calls, repeats)
+
+# %% ../../nbs/results/11_benchmarks.ipynb #ahead002
+_AHEAD_CASES = [("tiny", 8_000), ("small", 8_000)]
+
+
+def _measure_ahead(cases=_AHEAD_CASES, batch_tokens: int = 1024, **amounts) -> dict:
+    "Time of steps with and without batches made ahead, in turns, and of making the batches."
+    rows = []
+    for size, vocab_size in cases:
+        data = synthetic_data(vocab_size, _LINES)
+        settings = step_settings(size, vocab_size, batch_tokens)
+        seconds = steps_ahead(settings, data, **amounts)
+        step = step_of(settings, data, loading=True)
+        making = compare({"batches": step.load}, repeats=9)["batches"]
+        facts = {"size": size, "vocab_size": vocab_size, "threads": torch.get_num_threads()}
+        rows.append(
+            {**facts, **ratios(seconds, "in the step")["ahead"], "making": median(making)}
+            | {"seconds": seconds}
+        )
+    return {"batch_tokens": batch_tokens, "rows": rows}
+
 # %% ../../nbs/results/11_benchmarks.ipynb #64aadb29
 def _measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) -> dict:
     "Aligning pairs of several lengths, with one thread and with all cores."
@@ -1466,6 +1515,7 @@ MEASUREMENTS = {
     "steps": _measure_steps,
     "parts": _measure_parts,
     "growth": _measure_growth,
+    "ahead": _measure_ahead,
     "crossing": _measure_crossing,
     "generation": _measure_generation,
     "freed": _measure_freed,
