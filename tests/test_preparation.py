@@ -259,7 +259,7 @@ def test_a_store_that_is_there_is_described(tokenizer, tmp_path, monkeypatch):
     tokenizer.save_pretrained(tmp_path / "vocab")
     store = tmp_path / "store"
     build_store(corpus.text, corpus.pairs, tokenizer, store, progress=False)
-    said = prepare_store(Prepare("toy", vocabulary=str(tmp_path / "vocab"), output=str(store)))
+    said = prepare_store(Prepare("ntrex", vocabulary=str(tmp_path / "vocab"), output=str(store)))
     assert "3 sources" in said and "was there already: delete" in said
 
 

@@ -7,8 +7,8 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'GPU_TESTS', 'GPU
            'plain_head', 'Electra', 'step_settings', 'step_of', 'training_step', 'batch_facts', 'seconds_of', 'compare',
            'ratios', 'resident', 'peak_memory', 'fresh', 'head_of', 'Clock', 'watch', 'time_by_part', 'crossing_step',
            'translators', 'build_memory', 'growth_step', 'growth_cases', 'csls_check', 'aligning', 'answering',
-           'learning', 'reading', 'evaluating', 'notebook_seconds', 'steps_ahead', 'measure_distil', 'main', 'newest',
-           'on_gpu', 'gpu_numbers']
+           'learning', 'reading', 'evaluating', 'notebook_seconds', 'measure_distil', 'main', 'newest', 'on_gpu',
+           'gpu_numbers']
 
 # %% ../../nbs/results/11_benchmarks.ipynb #92f46c95
 import csv, ctypes, gc, json, os, resource, subprocess, sys, time
@@ -1341,7 +1341,7 @@ def _measure_retrieval(sentences: int = 100_000, width: int = 768) -> dict:
     return {"rows": [fresh("_retrieval_check", sentences=sentences, width=width)]}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #ahead001
-def steps_ahead(
+def _steps_ahead(
     settings: Settings,  # of `step_settings`
     data: Prepared,  # of `synthetic_data`
     steps: int = 5,  # of a call
@@ -1376,7 +1376,7 @@ def _measure_ahead(cases=_AHEAD_CASES, batch_tokens: int = 1024, **amounts) -> d
     for size, vocab_size in cases:
         data = synthetic_data(vocab_size, _LINES)
         settings = step_settings(size, vocab_size, batch_tokens)
-        seconds = steps_ahead(settings, data, **amounts)
+        seconds = _steps_ahead(settings, data, **amounts)
         step = step_of(settings, data, loading=True)
         making = compare({"batches": step.load}, repeats=9)["batches"]
         facts = {"size": size, "vocab_size": vocab_size, "threads": torch.get_num_threads()}
