@@ -94,6 +94,8 @@ __doc__ += """\
                              translation pairs, replaced tokens, and which sentence translates which
     training.training        One training loop for one process or many: losses pooled over processes, a learning-rate
                              schedule, atomic checkpoints, and a time limit
+    training.averaging       The mean of saved networks: of the last snapshots of a run, or of any folders with the
+                             same architecture
 """
 
 # %% ../nbs/index.ipynb #a2738f3d
@@ -133,6 +135,8 @@ __doc__ += """\
     pretraining.experiments  Named grids of runs: what has no record yet is run through papermill, what has one is
                              drawn
     pretraining.plans        The cost of a run before it starts: parameters, FLOPs, memory, hours, disk
+    pretraining.snapshots    The networks of a run in folders of their names: at its end, every n steps, and as the
+                             mean of the last snapshots
     pretraining.pretraining  What every paper needs around its method: settings, run folders, training phases, saved
                              networks, records, one `run(recipe)`, a command line
     pretraining.claims       What a paper says, as comparisons of arms and rules over them; a direction over seeds,

@@ -109,7 +109,7 @@ class Command(NamedTuple):
     module: str = "command"  # below xlnb
     function: str = "main"  # that takes the arguments
 
-
+# %% ../nbs/09_command.ipynb #c0mmand5
 COMMANDS = {
     "align": Command("link the words of two files, line by line", "measures.alignment"),
     "prepare": Command("text of any size into a token store, by many tasks", "text.preparation"),
@@ -121,6 +121,7 @@ COMMANDS = {
     "evaluate": Command("an encoder on downstream tasks, beside its controls", "evaluation"),
     "translate": Command("translate standard input, line by line", function="_translate"),
     "pretrain": Command("train as one of the papers does", function="_pretrain"),
+    "average": Command("the mean of several saved networks", "training.averaging"),
     "records": Command(
         "experiments of a notebook: what is on record, and what is missing",
         "pretraining.experiments",

@@ -86,6 +86,7 @@ from xlnb.pretraining.pretraining import (
     named_corpus,
     network_config,
     plan_run,
+    refuse_schedules,
     run_folder,
     size_defaults,
     start_config,
@@ -185,6 +186,7 @@ class Settings(RunSettings):
 def resolve(settings: Settings) -> Settings:
     "Settings with every `None` filled in; `ConfigError` for invalid ones."
     _check(settings)
+    refuse_schedules(settings)
     settings = with_vocabulary(settings)
     full = fill_in(settings, **start_shape(settings))
     full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated")

@@ -7,7 +7,7 @@ __all__ = ['RUN_NETWORKS', 'network_folder', 'model_folder', 'model_title', 'loa
            'check_complete', 'load_model_and_tokenizer', 'longest_input', 'pad_batch', 'layer_states']
 
 # %% ../../nbs/encoder/06_loading.ipynb #5e0c1a12
-import inspect, warnings
+import inspect, re, warnings
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -50,7 +50,12 @@ def model_title(
         name = folder.parent.parent.name.removeprefix("models--").replace("--", "/")
         return f"{name}@{folder.name[:12]}"
     folder = folder.resolve()
-    return folder.parent.name if folder.name in RUN_NETWORKS else folder.name
+    if folder.name in RUN_NETWORKS:
+        folder = folder.parent
+    # within a run
+    if re.fullmatch(r"(snapshot|average)-\d{8}.*", folder.name):
+        return f"{folder.parent.name}-{folder.name}"
+    return folder.name
 
 # %% ../../nbs/encoder/06_loading.ipynb #47f01b69
 def _is_tokenizer_complete(tokenizer, folder: Path, files) -> bool:

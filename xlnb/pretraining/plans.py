@@ -216,10 +216,13 @@ def disk_bytes(
     models: nn.ModuleDict,
     corpus_tokens: int = 0,
     corpus_sentences: int = 0,
+    saved: int = 1,  # how often the networks are saved: at the end, as snapshots, as their mean
 ) -> dict:  # part → bytes
     "Disk space of a run, at most."
     by_network = sum(_size(model.parameters()) for model in models.values())
     disk = {"two checkpoints": 24 * _size(models.parameters()), "networks": 4 * by_network}
+    if saved > 1:
+        disk["snapshots"] = 4 * by_network * (saved - 1)
     if corpus_tokens:
         largest_vocabulary = max(model.config.vocab_size for model in models.values())
         token_bytes = 2 if largest_vocabulary <= 2**16 else 4
@@ -287,6 +290,7 @@ def plan(
     mfu: float = 0.25,  # share of the peak that training reaches
     corpus_tokens: int = 0,  # of the token store; 0: unknown
     corpus_sentences: int = 0,
+    saved: int = 1,  # as of `disk_bytes`
 ) -> Plan:
     "The cost of a run; `ConfigError` for an unknown device, or an invalid MFU or networks."
     if not 0 < mfu <= 1:
@@ -302,7 +306,7 @@ def plan(
         step.tokens,
         flops,
         step_memory(models, step, kind),
-        disk_bytes(models, corpus_tokens, corpus_sentences),
+        disk_bytes(models, corpus_tokens, corpus_sentences, saved),
         machine,
         hours=flops["standard"] / (step.processes * peak * mfu) / 3600,
         epochs=steps * step.tokens / corpus_tokens if corpus_tokens else None,

@@ -47,6 +47,7 @@ from xlnb.pretraining.pretraining import (
     main,
     max_side,
     note_pairs,
+    refuse_schedules,
     run_folder,
     step_tokens,
 )
@@ -73,6 +74,7 @@ class Settings(xy_lent.Settings):
 def resolve(settings: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     xlm_e.refuse_warm_heads(settings)
+    refuse_schedules(settings)
     full = xy_lent.resolve(settings)
     choose("domain", settings.domain, _DOMAINS)
     if not 0 < settings.rate < math.inf:

@@ -33,6 +33,7 @@ from xlnb.pretraining.pretraining import (
     Trained,
     finished_phase,
     main,
+    refuse_schedules,
     run_folder,
 )
 from .. import xlm_e, xy_lent
@@ -85,6 +86,7 @@ def resolve(settings: Settings) -> Settings:
     if settings.steps is None and settings.budget_flops is None:
         settings = replace(settings, steps=FEW_STEPS.get(settings.size))
     xlm_e.refuse_warm_heads(settings)
+    refuse_schedules(settings)
     full = xy_lent.resolve(settings)
     _check(settings)
     if full.steps < EVALUATIONS:

@@ -89,6 +89,7 @@ from xlnb.pretraining.pretraining import (
     main,
     new_masked_lm,
     plan_run,
+    refuse_schedules,
     restarts_positions,
     start_config,
     start_folder,
@@ -246,6 +247,7 @@ def resolve(settings: Settings) -> Settings:
     settings = replace(settings, hub=parse_languages([settings.hub])[0])  # 'no' may arrive as false
     settings = fill_in(settings, teacher="lsa" if settings.corpus == "cldr" else "x2static")
     _check(settings)
+    refuse_schedules(settings)
     settings = with_vocabulary(settings)
     settings = fill_in(
         settings, **start_shape(settings), **(PAPER if settings.recipe == "paper" else {})

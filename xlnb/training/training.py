@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['PATIENCE', 'TrainingConfig', 'learning_rate_at', 'make_optimizer', 'keep_freed_memory', 'rank_and_world',
            'all_reduce_sum', 'accumulate_gradients', 'start_processes', 'distribute', 'is_sharded', 'unsharded',
-           'evaluation_mode', 'latest_checkpoint', 'save_checkpoint', 'resume', 'check_processes', 'from_first',
-           'load_weights', 'StepBatches', 'batches_ahead', 'step_work', 'NonFiniteLoss', 'check_finite', 'update',
-           'read_log', 'train']
+           'evaluation_mode', 'latest_checkpoint', 'save_checkpoint', 'writing_in_run', 'resume', 'check_processes',
+           'from_first', 'load_weights', 'StepBatches', 'batches_ahead', 'step_work', 'NonFiniteLoss', 'check_finite',
+           'update', 'read_log', 'train']
 
 # %% ../../nbs/training/01_training.ipynb #ccf8a0ac
 import ctypes, hashlib, json, math, os, pickle, platform, shutil, signal, threading, time, warnings
@@ -62,6 +62,7 @@ class TrainingConfig:
     max_minutes: float = 30.0  # wall-clock limit of one call; the next call goes on from there
     checkpoint_minutes: float = 5.0  # minutes between checkpoints
     evaluate_every: int = 0  # steps between calls of `evaluate`; 0 for never
+    snapshot_every: int = 0  # steps between calls of `on_snapshot`; 0 for never
 
     def __post_init__(self):
         choose("precision", self.precision, ["fp32", "bf16"])
@@ -77,6 +78,8 @@ class TrainingConfig:
             raise ConfigError(f"max_minutes={self.max_minutes} is not above 0")
         if self.checkpoint_minutes < 0:
             raise ConfigError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
+        if self.snapshot_every < 0:
+            raise ConfigError(f"snapshot_every={self.snapshot_every} is below 0")
 
 # %% ../../nbs/training/01_training.ipynb #9205b9c8
 def learning_rate_at(
@@ -307,18 +310,27 @@ def save_checkpoint(
     return target
 
 # %% ../../nbs/training/01_training.ipynb #301bb0b2
-def _write_checkpoint(target: Path, model, optimizer, state):
+@contextmanager
+def writing_in_run(
+    target: Path,  # a checkpoint or a snapshot
+):
+    "Raise `CheckpointError`, which says where training goes on, for what cannot be written into a run's folder."
     from torch.distributed.checkpoint.api import CheckpointException
 
-    write = _write_shards if is_sharded(model) else _write_full
     try:
-        write(target, model, optimizer, state)
+        yield
     # of the system, torch, safetensors
     except (OSError, RuntimeError, SafetensorError, CheckpointException) as e:
         raise CheckpointError(
             f"{target} could not be written ({e}): free some space and run the same command "
             f"again; training goes on from {latest_checkpoint(target.parent) or 'the start'}"
         ) from e
+
+
+def _write_checkpoint(target: Path, model, optimizer, state):
+    write = _write_shards if is_sharded(model) else _write_full
+    with writing_in_run(target):
+        write(target, model, optimizer, state)
 
 # %% ../../nbs/training/01_training.ipynb #a52f1d63
 def _state_text(state):
@@ -834,6 +846,7 @@ def train(
     identity: dict | None = None,  # settings that must be equal when the run resumes
     evaluate=None,  # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
     on_step=None,  # as of `update`
+    on_snapshot=None,  # (line of the log), in process 0 every `snapshot_every` steps
 ) -> dict:
     "Train until `steps`, `max_minutes` or Ctrl-C, one step at least; the same call resumes at the last checkpoint."
     started = time.monotonic()
@@ -851,6 +864,8 @@ def train(
         _interrupts() as interrupts,
         _step_batches(model, batches, config) as prepared,
     ):
+        if on_snapshot and log:
+            _repeat_snapshot(state["step"], config, folder, on_snapshot)
         while not call.is_over:
             began = time.monotonic()
             line = update(
@@ -861,9 +876,14 @@ def train(
                 with prepared.paused, unsharded(model, config.precision):
                     line |= evaluate(state["step"])
             _report(call, line, bar, log)
-            if call.is_save_due:
+            is_snapshot_due = on_snapshot and _snapshot_due(state["step"], config)
+            # a sharded model is read out of its checkpoint
+            if call.is_save_due or (is_snapshot_due and is_sharded(model)):
                 _save(folder, model, optimizer, batches, state, log)
                 call.saved = call.now
+            if is_snapshot_due and log:
+                with prepared.paused:
+                    on_snapshot(line | {"tokens": state["tokens"]})
         _save(folder, model, optimizer, batches, state, log)
     if call.is_interrupted or interrupts:
         raise KeyboardInterrupt
@@ -956,6 +976,17 @@ def _report(call: _Call, line: dict, bar, log):
 # %% ../../nbs/training/01_training.ipynb #39ca522d
 def _evaluation_due(step, config) -> bool:
     return config.evaluate_every > 0 and (step % config.evaluate_every == 0 or step == config.steps)
+
+
+def _snapshot_due(step, config) -> bool:
+    return config.snapshot_every > 0 and step % config.snapshot_every == 0
+
+
+def _repeat_snapshot(step, config, folder, on_snapshot):
+    "The snapshot of the newest checkpoint again: a call may have been killed between the two."
+    lines = read_log(folder)
+    if _snapshot_due(step, config) and lines and lines[-1]["step"] == step - 1:
+        on_snapshot(lines[-1])
 
 # %% ../../nbs/training/01_training.ipynb #d325aead
 def _save(folder, model, optimizer, batches, state, log):
