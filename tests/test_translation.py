@@ -8,6 +8,7 @@ import torch
 from warm import run_module
 
 from xlnb.encoder.encoder import load
+from xlnb.encoder.loading import load_model_and_tokenizer
 from xlnb.base.core import CheckpointError, ConfigError, DataError, read_lines
 from xlnb.text.batches import token_frequencies
 from xlnb.training.training import read_log
@@ -300,10 +301,21 @@ def test_what_cannot_be_translated_is_named(data, tmp_path):
     with pytest.raises(CheckpointError, match="config.json"):
         T.load_translator(tmp_path)
     T.EncoderForMaskedLM(T.network_config(small())).save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="is a xlnb checkpoint: name the `translator` folder"):
+    with pytest.raises(CheckpointError, match="is a xlnb checkpoint: name a translator"):
         T.load_translator(tmp_path)
     with pytest.raises(SystemExit, match="xlnb: .*is a xlnb checkpoint"):
         T.translate_stream(["--model", str(tmp_path)], ["a"], io.StringIO())
+
+
+def test_the_folder_of_a_run_is_a_translator_and_an_encoder(data, tmp_path):
+    translator = T.new_translator(small(), None)
+    translator.save_pretrained(tmp_path / "translator")
+    data.tokenizer.save_pretrained(tmp_path / "translator")
+    loaded, _ = T.load_translator(tmp_path)
+    encoder, _ = load_model_and_tokenizer(tmp_path)
+    for name, value in translator.encoder.state_dict().items():
+        assert torch.equal(loaded.encoder.state_dict()[name], value)
+        assert torch.equal(encoder.state_dict()[name], value)
 
 
 @pytest.mark.parametrize(
