@@ -129,7 +129,8 @@ def _form_and_words(name: Path) -> tuple[str, list[str]]:
     elif len(words) > 1 and tag_language(words[-1]):
         form = SIDES
     else:
-        raise NotPlaced(_NEAREST.get(ending, f"no form that is read: {_FORMS_READ}"))
+        unknown = f"{ending!r} is no form that is read and no language code known: {_FORMS_READ}"
+        raise NotPlaced(_NEAREST.get(ending, unknown))
     if name.suffix == ".zst" and form not in ("text", "jsonl"):
         raise NotPlaced(_NEAREST["zst"])
     if form == "OPUS" and words[-1] == "txt":
@@ -156,7 +157,9 @@ def _named_languages(form: str, words: list[str], name: Path) -> tuple[str, tupl
     ending = name.name[len(".".join(words)) :]
     if form in _PAIR_IN_NAME:
         raise NotPlaced(f"its name says no language pair: call it {words[0]}.de-en{ending}")
-    raise NotPlaced(f"its name says no language: call it {words[0]}.de{ending} or de/{name.name}")
+    raise NotPlaced(
+        f"its name says no language known here: call it {words[0]}.de{ending} or de/{name.name}"
+    )
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0013
 def _label(
