@@ -56,7 +56,7 @@ from .text.tokens import SpecialIds
 from .encoder.encoder import checkpoint_type, new_model
 from .encoder.heads import EncoderForMaskedLM
 from .encoder.initialisation import masked_lm_from
-from .encoder.loading import load_model_tokenizer
+from .encoder.loading import load_model_tokenizer, model_folder
 from xlnb.encoder.seq2seq import (
     EncoderDecoder,
     TranslationConfig,
@@ -715,11 +715,15 @@ def plan_of(s: Settings, data: Prepared) -> str:
     return str(plan_run(s, data, networks, s.batch_tokens, 0.5))
 
 # %% ../nbs/06a_translation.ipynb #097e7973
-def load_translator(folder) -> tuple[EncoderDecoder, object]:  # model and tokenizer
-    "The translator and tokenizer in a run's folder `translator`; `CheckpointError` for other folders."
+def load_translator(
+    model,  # folder of a translator or of its run, or a name on the hub
+) -> tuple[EncoderDecoder, object]:  # model and tokenizer
+    "The translator and its tokenizer; `CheckpointError` for other models."
+    folder = model_folder(model)
     if (kind := checkpoint_type(folder)) != TranslationConfig.model_type:
         raise CheckpointError(
-            f"{folder} is a {kind} checkpoint: name the `translator` folder of a run"
+            f"{folder} is a {kind} checkpoint: name a translator, such as the folder that xlnb pretrain "
+            "translator prints"
         )
     return EncoderDecoder.from_pretrained(folder), open_vocabulary(folder).tokenizer
 
@@ -728,7 +732,7 @@ def load_translator(folder) -> tuple[EncoderDecoder, object]:  # model and token
 class Translate:
     "Translates standard input, line by line."
 
-    model: str  # folder of a trained translator
+    model: str  # translator: its folder, that of its run, or a name on the hub
     beams: int = 5  # of the search
     length_penalty: float = 1.0  # above 1: longer translations
     batch_size: int = 64  # lines at a time
@@ -736,7 +740,7 @@ class Translate:
 # %% ../nbs/06a_translation.ipynb #edc458fe
 @errors_as_sentences()
 def translate_stream(
-    argv: list[str],  # e.g. ['--model', 'runs/…/translator']
+    argv: list[str],  # e.g. ['--model', 'runs/translation-tiny-…']
     lines,  # to translate, without their ends
     out,  # stream of text
 ):

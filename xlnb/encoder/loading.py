@@ -20,7 +20,7 @@ from ..text.hub import saved_folder
 
 # %% ../../nbs/encoder/06_loading.ipynb #5a49f87d
 # networks of a run, in order of preference
-RUN_NETWORKS = ("selected", "discriminator", "generator")
+RUN_NETWORKS = ("selected", "discriminator", "generator", "translator")
 
 
 def network_folder(
@@ -70,7 +70,7 @@ def load_model_tokenizer(folder):  # of a saved model or of a run, or a name on 
     "The tokenizer in a model's folder; `CheckpointError` without its files, for which transformers would make one up."
     from transformers import AutoTokenizer
 
-    import_module("xlnb.encoder.heads")  # registers the library's own architecture
+    import_module("xlnb.encoder.seq2seq")  # registers the library's own architectures
     folder = model_folder(folder)
     advice = "save the model's own there, with tokenizer.save_pretrained"
     with refusing_damage(lambda why: f"{folder} holds no tokenizer that loads: {advice}"):
@@ -163,7 +163,7 @@ def _load_network(folder: Path):
     from transformers import AutoModel
     from xlnb.encoder.foreign import loading_quietly
 
-    import_module("xlnb.encoder.heads")  # registers the library's own architecture
+    import_module("xlnb.encoder.seq2seq")  # registers the library's own architectures
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             f"{folder} holds no model (config.json): save it there with model.save_pretrained"

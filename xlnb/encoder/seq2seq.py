@@ -12,7 +12,7 @@ from dataclasses import fields
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationMixin
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, GenerationMixin
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
@@ -201,7 +201,8 @@ class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
 AutoConfig.register("xlnb_translation", TranslationConfig, exist_ok=True)
 
 
-AutoModelForSeq2SeqLM.register(TranslationConfig, EncoderDecoder, exist_ok=True)
+for _auto in (AutoModel, AutoModelForSeq2SeqLM):
+    _auto.register(TranslationConfig, EncoderDecoder, exist_ok=True)
 
 # %% ../../nbs/encoder/05_seq2seq.ipynb #bf46fbea
 def encoder_decoder_from(
