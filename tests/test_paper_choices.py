@@ -1,20 +1,33 @@
 "The choices that the papers print: settings that make them, and recipe=paper, which uses them."
 
-import json, math, re
+import json, math, re, resource
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from importlib import import_module
+from multiprocessing import get_context
 
 import pytest
 import torch
 from conftest import write
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from transformers import AutoTokenizer, RobertaConfig, RobertaForMaskedLM, XLMRobertaTokenizerFast
 
 from xlnb import meta_xlm, veco, xlm_e, xy_lent
 from xlnb.base.core import ConfigError, DataError, torch_generator
-from xlnb.pretraining.pretraining import announce_plan, run_folder, run_identity, training_config
+from xlnb.pretraining.pretraining import (
+    announce_plan,
+    run_folder,
+    run_identity,
+    train_phase,
+    training_config,
+)
 from xlnb.text.cldr import cldr_corpus
 from xlnb.text.corpora import Corpus
 from xlnb.text.own import corpus_for_record, more_pairs, open_corpus, with_lacking_pairs
 from xlnb.text.tokens import SpecialIds
+from xlnb.text.vocab import train_sentencepiece, train_vocab
 from xlnb.training.objectives import MaskIds, Masking, mask_tokens
+from xlnb.training.training import read_log
 
 PAPERS = {
     "XLM-E": (xlm_e, dict(size="base")),
@@ -378,3 +391,89 @@ def test_fewer_steps_than_the_papers_warm_up_keep_its_share(paper):
     assert resolved(paper, recipe="paper", steps=1).warmup_steps == 0
     with pytest.raises(ConfigError, match="warmup_steps=11 is not between 0 and steps=10"):
         resolved(paper, steps=10, warmup_steps=11)
+
+
+# ---------------------------------------------------------------- a step at the papers' size
+
+SIXTEEN = "ar,de,el,en,es,fi,fr,hi,it,ja,ko,ru,sw,tr,vi,zh"
+IDS = 250_002
+
+
+@pytest.fixture(scope="module")
+def sixteen(tmp_path_factory):
+    "Text of 16 languages, and a vocabulary in XLM-R's form and size whose first ids are its subwords."
+    corpus = cldr_corpus(SIXTEEN, 1, 200, 60, 4)
+    folder = tmp_path_factory.mktemp("xlmr") / "vocabulary"
+    lines = [line for text in corpus.text.values() for line in text]
+    model = ModelProto.FromString(train_sentencepiece(lines, 2000))
+    pieces = [(piece.piece, piece.score) for piece in model.pieces[3:]]
+    pieces = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")] + pieces
+    unread = [(f"\u2581{n:06d}", -50.0) for n in range(IDS - len(pieces) - 1)]
+    vocabulary = [*pieces, *unread, ("<mask>", 0.0)]
+    XLMRobertaTokenizerFast(vocab=vocabulary).save_pretrained(folder)
+    return corpus, folder
+
+
+def one_step(name, settings, corpus, folder) -> tuple[dict, float]:
+    "What the first step logs, and the most memory that this process had, in GB; to be run in a process of its own."
+    module = import_module(name)
+    settings = module.resolve(replace(settings, out=str(folder)))
+    data = module.prepare_data(settings, corpus)
+    data = module.RECIPE.earlier_phases(settings, data)
+    train_phase(replace(module.PHASE, measures=lambda *_: lambda model: {}), settings, data)
+    return read_log(folder)[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def step_alone(module, corpus, vocabulary, folder, **changes):
+    "`one_step` of the paper's recipe: all that is not the paper's is the tokens of a step, and how many there are."
+    few = dict(steps=1, batch_tokens=512, micro_tokens=1024)
+    settings = module.Settings(
+        recipe="paper", size="base", langs=SIXTEEN, vocabulary=str(vocabulary), **few, **changes
+    )
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(one_step, module.__name__, settings, corpus, folder).result()
+
+
+# of an untrained, tied output layer: logits of variance 768 · 0.02² in the untrained log-sum-exp
+UNTRAINED = math.log(IDS) + 768 * 0.02**2 / 2
+# four standard errors of a mean over 20 different masked subwords, with that variance
+MARGIN = 4 * math.sqrt(768 * 0.02**2 / 20)
+
+
+@pytest.mark.slow
+def test_a_step_of_xlm_e_as_the_paper_has_it(sixteen, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    corpus, vocabulary = sixteen
+    folder = tmp_path / "run"
+    log, memory = step_alone(xlm_e, corpus, vocabulary, folder)
+    assert memory < 20
+    for name in ("mlm", "tlm"):
+        assert abs(log[name] - UNTRAINED) < MARGIN
+    assert log["loss"] == pytest.approx(
+        log["mlm"] + log["tlm"] + 50 * (log["mrtd"] + log["trtd"]), rel=1e-5
+    )
+    shapes = {"generator": 4, "discriminator": 12}
+    for part, layers in shapes.items():
+        config = json.loads((folder / part / "config.json").read_text())
+        assert (config["num_hidden_layers"], config["hidden_size"]) == (layers, 768)
+        assert config["vocab_size"] == IDS and config["norm"] == "post"
+
+
+@pytest.mark.slow
+def test_a_step_of_metaxlm_as_the_paper_has_it(sixteen, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    corpus, vocabulary = sixteen
+    source = tmp_path / "roberta-base"
+    shape = dict(max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5)
+    RobertaForMaskedLM(RobertaConfig(vocab_size=50_265, **shape)).save_pretrained(source)
+    train_vocab({"en": list(corpus.text["en"])}, 300, tmp_path / "english")
+    AutoTokenizer.from_pretrained(tmp_path / "english").save_pretrained(source)
+    folder = tmp_path / "run"
+    log, memory = step_alone(
+        meta_xlm, corpus, vocabulary, folder, source=str(source), dictionaries="cldr"
+    )
+    assert memory < 20 and abs(log["mlm"] - UNTRAINED) < MARGIN
+    config = json.loads((folder / "generator" / "config.json").read_text())
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (12, 768)
+    assert (config["vocab_size"], config["hidden_dropout_prob"]) == (IDS, 0.1)
+    assert config["relative_positions"] == "none"

@@ -250,6 +250,7 @@ LONG = {
     "mapping": "starts, self-learning, checks that refuse a map, one hub, and dictionaries out "
     "of it",
     "matching": "seven rules by which two vocabularies are matched, and their composition",
+    "objectives": "masks, a head without the matrix of logits, and each loss that the papers train by",
     "probes": "readouts of tags, entailment, paraphrase and classes, on one solver",
     "retrieval": "encoding, scores, margins, mining, and baselines without an encoder",
     "sampling": "an exact projection, three samplers and their repairs",
