@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import xlnb.text.contamination as contamination
 from xlnb.base.core import ConfigError, DataError, append_record, run_facts, split_pair
 from xlnb.text.contamination import (
     LEAST,
@@ -23,11 +24,13 @@ from xlnb.text.contamination import (
     describe_languages,
     grams,
     language_check,
+    look_through,
     names_identifier,
     near,
     normalised,
     overlapping,
     sample_items,
+    seen_lines,
     survey,
 )
 from xlnb.text.corpora import Lines, check_streams, line_pairs, text_lines
@@ -646,6 +649,45 @@ def surveys():
     dev = {side: tests.pop(f"xnli-dev-{side}") for side in ("premise", "hypothesis")}
     for side, text in dev.items():
         yield f"xnli-dev-{side}", text, None, tests
+
+
+def test_which_grams_are_rare_decides_nothing_but_the_time():
+    lines = [
+        f"the same beginning of every line and then word{n} word{n + 1} and word{n * 7}"
+        for n in range(60)
+    ]
+    block = normalised([line.replace("beginning", "beginnings") for line in lines[:20]])
+    indices = [LineIndex(lines), LineIndex(lines, common=np.zeros(2**20, np.int64))]
+    first, second = [sorted(zip(*map(list, near(index, block)))) for index in indices]
+    assert first == second and len(first) >= 20
+
+
+def test_a_search_begins_anew_with_the_indices_that_it_has():
+    tests = {
+        "toy": {
+            "en": [f"a line of the test that has number {n} and is long enough" for n in range(5)]
+        }
+    }
+    lines = ["a line of the test that has number 3 and is long enough for it", "another"]
+    search = contamination.TestSearch(tests)
+    marks = []
+    for _ in range(2):
+        search.start()
+        assert seen_lines(search) == {}
+        look_through(search, "en", lines)
+        look_through(search, "en", lines)  # the line that is found is not looked for again
+        marks.append(seen_lines(search))
+    assert marks[0] == marks[1] and marks[0]["en"]["near"]
+
+
+def test_a_search_holds_so_many_lines_in_indices(monkeypatch):
+    monkeypatch.setattr(contamination, "_HELD_LINES", 3)
+    langs = ["de", "en", "fr", "ru"]
+    search = contamination.TestSearch({"toy": {lang: [f"{lang} 1", f"{lang} 2"] for lang in langs}})
+    for lang in langs:
+        look_through(search, lang, [f"{lang} 2"])
+    assert list(search.indices.held) == ["fr", "ru"]
+    assert seen_lines(search) == {lang: {"exact": [1], "near": []} for lang in langs}
 
 
 if __name__ == "__main__":

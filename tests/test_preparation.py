@@ -7,6 +7,8 @@ import pytest
 from test_tokens import contents, pairs, sentences, word_tokenizer, WORDS
 
 import xlnb.text.batches as batches
+import xlnb.text.contamination as contamination
+import xlnb.text.own as own
 import xlnb.text.preparation as preparation
 import xlnb.text.tokens as tokens
 from xlnb.base.core import ConfigError, DataError
@@ -185,6 +187,48 @@ def test_text_that_changed_before_the_end_is_cut_and_encoded_anew(tokenizer, tmp
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+def test_test_lines_are_normalised_once_for_all_shards(
+    tokenizer, tmp_path, monkeypatch, by_one_task
+):
+    plan = plan_preparation(toy_corpus(), tokenizer, tmp_path, shard_lines=SHARD)
+    cut(plan, 0, 1)
+    numbers = []
+    normalised_tests = contamination._normalised_tests
+    indices = []
+    line_index = contamination.LineIndex
+
+    def counted(tests):
+        numbers.append(len(tests))
+        return normalised_tests(tests)
+
+    def indexed(lines, *options):
+        indices.append(len(lines))
+        return line_index(lines, *options)
+
+    monkeypatch.setattr(contamination, "_normalised_tests", counted)
+    monkeypatch.setattr(contamination, "LineIndex", indexed)
+    monkeypatch.setattr(preparation, "derive_seed", None)  # would fail when called
+    encode(plan, 0, 1)
+    assert numbers == [2] and len(indices) == 2  # two tests in two languages, six shards
+    join(plan)
+    assert contents(tmp_path) == by_one_task
+
+
+def test_text_of_ones_own_is_not_looked_through_when_it_is_opened(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    for lang, seed in (("de", 0), ("en", 1)):
+        (tmp_path / "own" / f"train.{lang}").write_text("\n".join(sentences(seed, 1_500)))
+    with monkeypatch.context() as m:
+        m.setattr(own, "survey", None)  # would fail when called
+        corpus = open_corpus(tmp_path / "own", surveyed=False)
+    surveyed = open_corpus(tmp_path / "own")
+    assert "overlap" not in corpus.facts and "overlap" in surveyed.facts
+    assert batches.data_folder(corpus, 500) == batches.data_folder(surveyed, 500)
+    make(tokenizer, tmp_path / "store", 2, corpus)
+    overlap = json.loads((tmp_path / "store" / "overlap.json").read_text())
+    assert overlap == {name: surveyed.facts[name] for name in overlap}
+
+
 def test_a_language_without_lines_is_an_error(tokenizer, tmp_path):
     corpus = Corpus("toy", ("en",), {"en": []}, {}, {}, {})
     with pytest.raises(DataError, match="text 'en' has no lines"):
@@ -255,7 +299,7 @@ def test_a_store_that_is_there_is_described(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, "run_tasks", None)  # would fail when called
     monkeypatch.setattr(preparation, "_executor_class", lambda name: None)
     corpus = toy_corpus()
-    monkeypatch.setattr(preparation, "open_corpus", lambda *_: corpus)
+    monkeypatch.setattr(preparation, "open_corpus", lambda *_, **options: corpus)
     tokenizer.save_pretrained(tmp_path / "vocab")
     store = tmp_path / "store"
     build_store(corpus.text, corpus.pairs, tokenizer, store, progress=False)

@@ -1,6 +1,6 @@
 "VoCap: the division is the best there is, ladders go on where they were, and the model is like that of train_vocab."
 
-import itertools, os, signal, subprocess, sys, time
+import itertools, json, os, signal, subprocess, sys, time
 
 import numpy as np
 import pytest
@@ -367,16 +367,19 @@ def test_two_processes_give_the_same_bytes(made, tmp_path):
         train_capacities(lazy, 100, tmp_path, workers=2)
 
 
-def test_a_killed_training_goes_on_where_it_was(made, tmp_path):
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_killed_training_goes_on_where_it_was(made, tmp_path, workers):
     folder, streams, _, _ = made
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from test_vocap import text, train_vocap; "
-        "train_vocap(text(), 500, sys.argv[2] + '/vocap', sys.argv[2] + '/work')"
+        "import sys; sys.path.insert(0, sys.argv[1]); from test_vocap import text, train_vocap\n"
+        "if __name__ == '__main__': train_vocap(text(), 500, sys.argv[2] + '/vocap', "
+        "sys.argv[2] + '/work', workers=int(sys.argv[3]))"
     )
-    run = subprocess.Popen([sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)])
+    words = [os.path.dirname(__file__), str(tmp_path), str(workers)]
+    run = subprocess.Popen([sys.executable, "-c", code, *words], start_new_session=True)
     while run.poll() is None and len(list(tmp_path.glob("work/*.json"))) < 3:
         time.sleep(0.002)
-    run.send_signal(signal.SIGKILL)
+    os.killpg(run.pid, signal.SIGKILL)
     run.wait()
     there = {path: path.stat().st_mtime_ns for path in tmp_path.glob("work/[!.]*.json")}
     assert there and not (tmp_path / "vocap").exists()  # some rungs, and no half tokenizer
@@ -403,17 +406,20 @@ def test_other_text_and_settings_have_other_files(made, tmp_path):
     assert len(list(tmp_path.iterdir())) == 3 * n
     curve(max_sentences=50)
     assert len(list(tmp_path.iterdir())) == 4 * n and curve() == first
-    path = next(tmp_path.glob("hi-80-*"))
+    paths = list(tmp_path.glob("hi-80-*"))
+    written = json.loads(paths[0].read_text())
     for text in (
         "{",
         "[" * 10**5,
         '{"alp": -1.5}',
         '{"alp": -1.5, "pieces": [["a"]]}',
         '{"alp": NaN, "pieces": []}',
+        json.dumps(written | {"alp": -1.5}),  # of the right form, with the checksum of another
     ):
-        path.write_text(text)
+        for path in paths:
+            path.write_text(text)
         with pytest.raises(DataError, match="delete the file"):
-            [curve(stream=s) for s in (streams["hi"], other)]
+            curve()
 
 
 # ---------------------------------------------------------------- refusals and report

@@ -359,9 +359,13 @@ def read_json_object(
 AGAIN = ": delete it, and it is computed again"  # of what is kept so that it is computed once
 
 # %% ../../nbs/base/00_core.ipynb #335f65d3
+# made once, since `json.dumps` with an option makes an encoder in every call
+_encode_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def derive_seed(*keys) -> int:  # ints and strings that name the stream
     "A 63-bit seed that depends on the keys and on nothing else."
-    digest = hashlib.sha256(json.dumps(keys, ensure_ascii=False).encode()).digest()
+    digest = hashlib.sha256(_encode_json(keys).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 

@@ -31,6 +31,7 @@ from xlnb.base.core import (
     split_pair,
     torch_generator,
 )
+from .catalogue import COUNTED
 from .corpora import Corpus, Lines, check_streams, line_pairs, mismatched, text_lines
 from .counts import checked_probabilities
 from .mixture import Mixture
@@ -125,7 +126,8 @@ _STORES = ("vocab", "tokenizers", "tokens", "batches")
 def _corpus_hash(corpus, vocab_size, alpha, vocabulary: Vocabulary | None) -> str:
     "Short hash of what determines a vocabulary and its stores: facts or text, settings, code, SentencePiece."
     code = source_hash(*_READERS, "catalogue", "cldr", "own", *_STORES)
-    key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
+    facts = {name: fact for name, fact in corpus.facts.items() if name not in COUNTED}
+    key = [corpus.name, corpus.langs, facts, vocab_size, alpha, code]
     if not corpus.identified:
         key.append(text_hash(corpus.text, corpus.pairs, corpus.valid, corpus.valid_text))
     key.append(vocabulary.sha256 if vocabulary else LEARNED_BY)

@@ -122,6 +122,11 @@ def _slot(hashes):
     return ((hashes * _PRIME) >> np.uint64(64 - _SLOTS)).astype(np.int64)
 
 
+def _occurrences(hashes):
+    "How often grams of each slot occur."
+    return np.bincount(_slot(hashes), minlength=1 << _SLOTS)
+
+# %% ../../nbs/text/02_contamination.ipynb #80663b3d
 def _different(values, owners):
     "Without the pairs that occurred before; sorted by owner, then value."
     order = np.lexsort((values, owners))
@@ -163,15 +168,17 @@ class LineIndex:
         lines: list[str],  # normalised, all different
         share: float = SHARE,  # of a line's grams in one training line
         common: np.ndarray
-        | None = None,  # (2 ** 20,) occurrences of grams in training text by slot
+        | None = None,  # (2 ** 20,) occurrences of grams by slot; None: in these lines
     ):
         if not 0.6 <= share <= 1:
             raise ConfigError(f"share={share}: allowed is 0.6 to 1; below, chance decides")
         self.lines = lines
         self.numbers = {line: i for i, line in enumerate(lines) if line}
         hashes, owners = _different(*grams(lines))
+        if common is None:
+            common = _occurrences(hashes)
         # rare ones first
-        order = np.lexsort((hashes if common is None else common[_slot(hashes)], owners))
+        order = np.lexsort((common[_slot(hashes)], owners))
         self.hashes = hashes[order]
         owners = owners[order]
         self.size = np.bincount(owners, minlength=len(lines))
@@ -179,12 +186,21 @@ class LineIndex:
         self.need = np.ceil(share * self.size - 1e-9).astype(np.int64)
         self.compared = self.size >= LEAST
         looked_up = np.where(self.compared, self.size - self.need + _TOGETHER, 0)
-        self._look_up(*_first_of_each(self.hashes, owners, self.start, looked_up))
+        self._all_rare = _first_of_each(self.hashes, owners, self.start, looked_up)
+        self._look_up(*self._all_rare)
+
+    def open(self):
+        "Look for all lines, also those that were closed."
+        hashes, owners = self._all_rare
+        if len(self.rare) < len(hashes):
+            self._look_up(hashes, owners)
 
     def _look_up(self, hashes, owners):  # of the rare grams, sorted by hash
         self.rare = hashes
         self.owners = owners
-        self.keys, self.first, self.many = np.unique(hashes, return_index=True, return_counts=True)
+        self.keys, first, many = np.unique(hashes, return_index=True, return_counts=True)
+        self.first = first.astype(np.int32)
+        self.many = many.astype(np.int32)
         self.known = np.zeros(1 << _SLOTS, bool)
         self.known[_slot(self.keys)] = True
 
@@ -308,9 +324,15 @@ class _Reading:
 
     def make_index(self, sampled, common):  # sampled lines; occurrences of grams by slot
         lines = list(dict.fromkeys([*self.test_lines, *sampled]))
-        self.index = LineIndex(lines, self.share, common)
-        self.exact = np.zeros(len(lines), bool)
-        self.near = np.zeros(len(lines), bool)
+        _begin(self, LineIndex(lines, self.share, common))
+
+# %% ../../nbs/text/02_contamination.ipynb #beginrdg
+def _begin(reading: _Reading, index: LineIndex):
+    "Nothing is seen yet of the lines of an index."
+    reading.index = index
+    reading.compared = index.compared
+    reading.exact = np.zeros(len(index.lines), bool)
+    reading.near = np.zeros(len(index.lines), bool)
 
 # %% ../../nbs/text/02_contamination.ipynb #d1a67d62
 def _look_through(
@@ -359,7 +381,7 @@ def _read(
             held.append(lines)
     common = np.zeros(1 << _SLOTS, np.int64)
     for lines in held[:_HELD]:
-        common += np.bincount(_slot(grams(lines)[0]), minlength=1 << _SLOTS)
+        common += _occurrences(grams(lines)[0])
     reading.make_index(sampled.values(), common)
     for lines in held if len(held) <= _HELD else map(normalised, _blocks(stream)):
         _look_through(reading, lines)
@@ -513,13 +535,37 @@ def _test_counts(tests, numbers, readings) -> dict:
                 continue
             rows = sorted(numbers[test, lang])
             counts["test_lines"][test][lang] = len(rows)
-            counts["test_compared"][test][lang] = int(reading.index.compared[rows].sum())
+            counts["test_compared"][test][lang] = int(reading.compared[rows].sum())
             exact = reading.exact[rows]
             counts["overlap"][test][lang] = int(exact.sum())
             counts["near_overlap"][test][lang] = int((reading.near[rows] & ~exact).sum())
     return counts
 
-# %% ../../nbs/text/02_contamination.ipynb #testsrch
+# %% ../../nbs/text/02_contamination.ipynb #tsr00001
+_HELD_LINES = 300_000  # test lines of the indices that are held: about 0.5 GB
+
+
+class _Indices:
+    "The index of each language's test lines; those that were used last are held."
+
+    def __init__(self, lines: dict[str, dict], share: float):
+        self.lines = lines
+        self.share = share
+        self.held = {}  # language → index; the last one used is the last
+
+    def __call__(self, lang: str) -> LineIndex:
+        index = self.held.pop(lang, None)
+        if index is None:
+            index = LineIndex(list(self.lines.get(lang, ())), self.share)
+        self.held[lang] = index
+        while len(self.held) > 2 and self.size() > _HELD_LINES:
+            del self.held[next(iter(self.held))]
+        return index
+
+    def size(self) -> int:
+        return sum(len(index.lines) for index in self.held.values())
+
+# %% ../../nbs/text/02_contamination.ipynb #04b965bf
 class TestSearch:
     "Which lines of tests occur in training text that is looked through in parts, in any order and by any process."
 
@@ -531,15 +577,24 @@ class TestSearch:
         self.tests = tests
         self.share = share
         self.lines, self.numbers = _normalised_tests(tests)
+        self.indices = _Indices(self.lines, share)
         self.readings = {}
 
-    def _reading(self, lang: str) -> _Reading:
-        "What was seen in a language, beginning with nothing."
-        if lang not in self.readings:
-            reading = _Reading(list(self.lines.get(lang, ())), self.share, 0, False)
-            reading.make_index([], None)
-            self.readings[lang] = reading
-        return self.readings[lang]
+    def start(self):
+        "Begin with nothing seen, as for the next part of a text."
+        self.readings = {}
+        for index in self.indices.held.values():
+            index.open()
+
+# %% ../../nbs/text/02_contamination.ipynb #tsr00002
+def _reading_of(search: TestSearch, lang: str) -> _Reading:
+    "What was seen in a language, beginning with nothing."
+    if lang not in search.readings:
+        reading = _Reading(list(search.lines.get(lang, ())), search.share, 0, False)
+        _begin(reading, search.indices(lang))
+        reading.index = None
+        search.readings[lang] = reading
+    return search.readings[lang]
 
 # %% ../../nbs/text/02_contamination.ipynb #testsrc2
 def look_through(
@@ -548,9 +603,11 @@ def look_through(
     lines: list[str],  # of training text
 ):
     "Mark the test lines that repeat in these lines, exactly or nearly."
-    reading = search._reading(lang)
+    reading = _reading_of(search, lang)
     if reading.test_lines:
+        reading.index = search.indices(lang)
         _look_through(reading, normalised(lines))
+        reading.index = None  # the search holds it, as long as there is room
 
 
 def seen_lines(search: TestSearch) -> dict:  # JSON values
@@ -565,7 +622,7 @@ def seen_lines(search: TestSearch) -> dict:  # JSON values
 def add_seen(search: TestSearch, seen: dict):  # from `seen_lines`
     "Take over what another process has seen."
     for lang, numbers in seen.items():
-        reading = search._reading(lang)
+        reading = _reading_of(search, lang)
         reading.exact[numbers["exact"]] = True
         reading.near[numbers["near"]] = True
 

@@ -94,7 +94,7 @@ class Source:
         return tuple(self.files)
 
     def holds(self, part: str, *langs: str) -> bool:  # train | valid | test
-        return self.part == part and set(langs) <= set(self.langs)
+        return self.part == part and self.files.keys() >= set(langs)
 
 # %% ../../nbs/text/01b_folders.ipynb #ee3c83a5
 class NotPlaced(DataError):

@@ -11,7 +11,7 @@ import math, re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import combinations, islice, starmap
 from pathlib import Path
 
 from xlnb.base.core import (
@@ -55,6 +55,8 @@ class _Split:
 
     def part(self, row: tuple[str, str], pair: str) -> str:
         "'train', 'valid' or 'test', by a hash of one side."
+        if not self.valid_share + self.test_share:
+            return "train"
         langs = split_pair(pair)
         key = row[langs.index("en")] if "en" in langs else row[0]
         return verse_split(key, self.valid_share, self.test_share)
@@ -62,7 +64,8 @@ class _Split:
 # %% ../../nbs/text/06a_own.ipynb #0wn00025
 def _of_pair(sources: list[Source], pair: str, part: str) -> list[Source]:
     "The sources of a part that hold both languages of a pair."
-    return [source for source in sources if source.holds(part, *split_pair(pair))]
+    langs = split_pair(pair)
+    return [source for source in sources if source.holds(part, *langs)]
 
 
 def _split_of(sources: list[Source], pair: str) -> _Split:
@@ -97,6 +100,8 @@ def _listed(sources: list[Source], pair: str, report: Report) -> dict[str, dict[
 def _held_out(sources: list[Source], pair: str, split: _Split) -> dict[str, list]:
     "Part → rows of a pair that its split holds out, at most so many as are measured."
     held_out = {"valid": [], "test": []}
+    if not split.valid_share + split.test_share:
+        return held_out
     for row in _rows(_of_pair(sources, pair, "train"), pair, Report()):
         part = split.part(row, pair)
         if part == "train":
@@ -176,11 +181,11 @@ class _Training:
 # %% ../../nbs/text/06a_own.ipynb #0wn00030
 def _pairs_in(sources: list[Source], langs: list[str], *parts: str) -> list[str]:
     "The pairs of these languages that a source of these parts holds."
-    pairs = []
-    for langs_of_pair in combinations(sorted(langs), 2):
-        pair = pair_name(*langs_of_pair)
-        if any(_of_pair(sources, pair, part) for part in parts):
-            pairs.append(pair)
+    pairs = set()
+    for source in sources:
+        if source.part in parts:
+            present = sorted(lang for lang in source.langs if lang in langs)
+            pairs.update(starmap(pair_name, combinations(present, 2)))
     return sorted(pairs)
 
 
@@ -315,19 +320,23 @@ def _counted(rows, counts: dict[str, int], pair: str) -> Iterator:
         yield row
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00034
-def _read_through(sources: list[Source], langs: list[str]) -> dict:  # JSON values
-    "Held-out lists, survey, training rows by pair, and counts of what was left out."
+def _all_held_out(sources: list[Source], langs: list[str]) -> dict:  # JSON values
+    "All that is held out, and counts of what was left out of it."
     lists = _held_out_lists(sources, _pairs_in(sources, langs, "train", "valid", "test"))
     lists["valid_text"] = _held_out_text(sources, langs, lists["valid"])
-    text, pairs = _streams(_Training(sources, _not_trained_on(sources, lists)), langs)
-    lists["rows"] = dict.fromkeys(pairs, 0)
-    counted = {pair: Lines(_counted, rows, lists["rows"], pair) for pair, rows in pairs.items()}
-    lists["overlap"] = survey(text, surveyed_tests(lists["tests"], lists["valid"]), counted)
-    left_out = lists["left_out"]
-    for name, stream in (text | pairs).items():
-        left_out[name] = left_out.get(name, {}) | stream.options["report"].left_out
-    lists["left_out"] = {name: counts for name, counts in left_out.items() if counts}
     return lists
+
+
+def _survey_corpus(corpus: Corpus, lists: dict) -> dict:  # JSON values
+    "Survey, training rows by pair, and counts of what was left out."
+    rows = dict.fromkeys(corpus.pairs, 0)
+    counted = {pair: Lines(_counted, stream, rows, pair) for pair, stream in corpus.pairs.items()}
+    overlap = survey(corpus.text, surveyed_tests(corpus.tests, lists["valid"]), counted)
+    left_out = dict(lists["left_out"])
+    for name, stream in (corpus.text | corpus.pairs).items():
+        left_out[name] = left_out.get(name, {}) | stream.options["report"].left_out
+    left_out = {name: counts for name, counts in left_out.items() if counts}
+    return {"overlap": overlap, "pairs": rows, "left_out": left_out}
 
 # %% ../../nbs/text/06a_own.ipynb #15a78c21
 _CODE = (
@@ -341,26 +350,31 @@ _CODE = (
     "contamination",
 )  # that decides what is read
 
-
+# %% ../../nbs/text/06a_own.ipynb #fa9336de
 def folder_corpus(
     folder: Folder,
     langs=None,  # 'de,en' or a list of our codes; None: all that are there
+    surveyed: bool = True,  # False: repeats and test lines are not looked for
 ) -> Corpus:
-    "The corpus of a folder, surveyed; `ConfigError` for a language that it lacks, `DataError` for its files."
+    "The corpus of a folder; `ConfigError` for a language that it lacks, `DataError` for its files."
     langs = _chosen(folder, langs)
     sources = _sources_of(folder, langs)
     facts = {"corpus": folder.name, "origin": "text of one's own"}
     facts["sha256"] = _checksums(folder, sources, langs)
     key = [langs, facts["sha256"]]
-    lists = cached_json("folders", folder.name, key, _CODE, lambda: _read_through(sources, langs))
+    lists = cached_json("folders", folder.name, key, _CODE, lambda: _all_held_out(sources, langs))
     valid = {pair: rows for pair, rows in lists["valid"].items() if rows}
     text, pairs = _streams(_Training(sources, _not_trained_on(sources, lists)), langs)
     _check_held_out(folder, pairs, valid)
-    facts |= {"left_out": lists["left_out"], "pairs": {pair: lists["rows"][pair] for pair in pairs}}
     held_out = (valid, lists["tests"], facts)
     valid_text = lists["valid_text"]
     corpus = Corpus(folder.name, tuple(langs), text, pairs, *held_out, valid_text=valid_text)
-    return note_survey(corpus, lists["overlap"])
+    if not surveyed:
+        return note_survey(corpus, {})
+
+    counts = cached_json("surveys", folder.name, key, _CODE, lambda: _survey_corpus(corpus, lists))
+    facts |= {"left_out": counts["left_out"], "pairs": counts["pairs"]}
+    return note_survey(corpus, counts["overlap"])
 
 # %% ../../nbs/text/06a_own.ipynb #ef7d7f90
 def _check_held_out(folder: Folder, pairs: dict, valid: dict):
@@ -385,7 +399,7 @@ _SOURCES = ("gettext", "hf")  # words before a colon
 
 _ALLOWED = (*CORPORA, "gettext", "gettext:folder", "hf:dataset", "an existing folder or file")
 
-
+# %% ../../nbs/text/06a_own.ipynb #6fb45a6a
 def check_corpus(
     corpus: str | Path,  # as of `open_corpus`, or what a record has in its place
 ) -> str:
@@ -423,6 +437,7 @@ def open_corpus(
     corpus: str | Path,  # one of CORPORA, a folder, a file, gettext, gettext:folder, or hf:dataset
     langs=None,  # language codes; None: all that a folder has
     test_lines: int = 500,  # lines of each generated test list
+    surveyed: bool = True,  # False: text of one's own is not looked through for repeats and tests
     **generated,  # of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
 ) -> Corpus:
     "The corpus of that name or folder in those languages; raises `ConfigError` or `DataError`."
@@ -430,7 +445,7 @@ def open_corpus(
         return cldr_corpus(langs, test_lines=test_lines, **generated)
     if is_named(corpus):
         return load_corpus(corpus, langs)
-    return folder_corpus(_folder_of(corpus), langs)
+    return folder_corpus(_folder_of(corpus), langs, surveyed)
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00042
 def corpus_for_record(

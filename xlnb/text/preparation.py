@@ -70,6 +70,7 @@ class Preparation:
     sources: dict  # (kind, name) → stream
     identity: int | None  # of the text; None: its files are not known, it is cut at every start
     tests: dict  # to look for in every shard; {}: for none
+    tests_identity: int  # of their lines
 
     def __repr__(self):
         return f"Preparation({self.plan.folder})"
@@ -89,7 +90,7 @@ def plan_preparation(
     identity = derive_seed(corpus.name, corpus.langs, corpus.facts) if corpus.identified else None
     # the facts of a corpus that was surveyed have the overlap
     tests = {} if "overlap" in corpus.facts else surveyed_tests(corpus.tests, corpus.valid)
-    return Preparation(plan, sources, identity, tests)
+    return Preparation(plan, sources, identity, tests, derive_seed(tests))
 
 # %% ../../nbs/text/14_preparation.ipynb #prep0007
 def _lines_file(preparation: Preparation, kind: str, name: str, shard: int) -> Path:
@@ -206,12 +207,12 @@ def _seen(preparation: Preparation, shard: Shard) -> dict | None:
 
 def _looked_at(preparation: Preparation, shard: Shard) -> list:
     "What decides which test lines are seen."
-    return [shard.checksums, derive_seed(preparation.tests)]
+    return [shard.checksums, preparation.tests_identity]
 
 # %% ../../nbs/text/14_preparation.ipynb #prep0028
-def _look_through_shard(preparation: Preparation, shard: Shard):
+def _look_through_shard(preparation: Preparation, search: TestSearch, shard: Shard):
     "Look for test lines in the lines of a shard, and write which were seen."
-    search = TestSearch(preparation.tests)
+    search.start()
     for lines, *_ in _chunks(preparation, shard):
         sides = {shard.name: lines}
         if shard.kind == "pairs":
@@ -222,15 +223,17 @@ def _look_through_shard(preparation: Preparation, shard: Shard):
     with atomic_path(_seen_file(preparation, shard)) as path:
         path.write_text(json.dumps(record), encoding="utf-8")
 
-
+# %% ../../nbs/text/14_preparation.ipynb #c9352ba0
 def encode(preparation: Preparation, task: int, tasks: int):
     "Encode this task's share of the shards, every `tasks`-th, unless they are there already."
     if _is_finished(preparation):
         return
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a task has one core
+    search = None
     for shard in islice(_shards(preparation), task, None, tasks):
         if preparation.tests and _seen(preparation, shard) is None:
-            _look_through_shard(preparation, shard)
+            search = search or TestSearch(preparation.tests)
+            _look_through_shard(preparation, search, shard)
         if not has_shard(preparation.plan, *shard[:4]):
             encode_shard(preparation.plan, *shard[:3], _chunks(preparation, shard))
 
@@ -352,7 +355,7 @@ def prepare_store(settings: Prepare) -> str:  # what was done
     check_corpus(settings.corpus)
     _executor_class(settings.executor)  # before any text is read
     langs = None if settings.langs is None else parse_languages(settings.langs)
-    corpus = open_corpus(settings.corpus, langs)
+    corpus = open_corpus(settings.corpus, langs, surveyed=False)
     vocabulary = open_vocabulary(settings.vocabulary)
     folder = _output(settings, corpus, vocabulary)
     preparation = plan_preparation(

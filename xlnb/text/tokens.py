@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from numbers import Integral
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,16 +100,19 @@ class _Encoder:
     def __call__(self, lines):
         "Tokens (flat) and length of each sentence, counts, and a checksum of the lines."
         per_line = 1 if isinstance(lines[0], str) else 2
-        limit = None if per_line == 1 else self.max_length
-        encoded = [
-            e.ids for e in self.backend.encode_batch_fast(_sides(lines), add_special_tokens=False)
-        ]
-        ids = [i[:limit] for i in encoded]
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids)).reshape(-1, per_line)
+        encoded = self.backend.encode_batch_fast(_sides(lines), add_special_tokens=False)
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        is_cut = (lengths > self.max_length) & (per_line == 2)
+        for n in np.flatnonzero(is_cut).tolist():
+            encoded[n].truncate(self.max_length)
+            lengths[n] = self.max_length
+        lengths = lengths.reshape(-1, per_line)
         keep = lengths.min(1) > 0
-        tokens = np.fromiter(
-            chain.from_iterable(i for i, k in zip(ids, np.repeat(keep, per_line)) if k), np.uint32
-        )
+        if not keep.all():
+            encoded = compress(encoded, np.repeat(keep, per_line))
+        # a list of ids is let go before the next one is made
+        ids = chain.from_iterable(map(attrgetter("ids"), encoded))
+        tokens = np.fromiter(ids, np.uint32, int(lengths[keep].sum()))
         special = self.reserved[tokens]
         tokens[special] = self.unk
         counts = {
@@ -117,7 +120,7 @@ class _Encoder:
             "items": int(keep.sum()),
             "tokens": len(tokens),
             "empty": int((~keep).sum()),
-            "cut": sum(len(w) > len(i) for w, i in zip(encoded, ids)),
+            "cut": int(is_cut.sum()),
             "reserved": int(special.sum()),
         }
         return tokens, lengths[keep].ravel(), counts, checksum(lines)

@@ -72,26 +72,39 @@ def size_ladder(
     return sorted({*sizes, smallest, largest})
 
 # %% ../../nbs/text/07_vocap.ipynb #19749854
-def _rung(lines, subwords, character_coverage, path) -> dict:
-    "A model of so many subwords, or of the nearest number that the text allows, with its ALP; read if it is there."
-    if not path.exists():
-        try:
-            proto = train_sentencepiece(lines, subwords + 5, character_coverage)
-        except ConfigError as e:
-            proto = train_sentencepiece(lines, e.limit, character_coverage)
-        encode = sentencepiece.SentencePieceProcessor(model_proto=proto).encode
-        model = sentencepiece_model_pb2.ModelProto.FromString(proto)
-        rung = {
-            "alp": average_log_probability(map(encode, lines)),
-            "pieces": [(p.piece, p.score) for p in model.pieces[3:]],
-        }
-        with atomic_path(path) as p:
-            p.write_text(json.dumps(rung, ensure_ascii=False), encoding="utf-8")
+def _new_rung(lines, subwords, character_coverage) -> dict:
+    "A model of so many subwords, or of the nearest number that the text allows, with its ALP."
+    try:
+        proto = train_sentencepiece(lines, subwords + 5, character_coverage)
+    except ConfigError as e:
+        proto = train_sentencepiece(lines, e.limit, character_coverage)
+    encode = sentencepiece.SentencePieceProcessor(model_proto=proto).encode
+    model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    return {
+        "alp": average_log_probability(map(encode, lines)),
+        "pieces": [[p.piece, p.score] for p in model.pieces[3:]],
+    }
+
+
+def _checksum(rung: dict) -> str:
+    "Of the subwords and the ALP, which are beside it in the file."
+    content = json.dumps([rung.get("alp"), rung.get("pieces")], ensure_ascii=False)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+# %% ../../nbs/text/07_vocap.ipynb #d89aa21c
+def _write_rung(path: Path, rung: dict):
+    rung = rung | {"sha256": _checksum(rung)}
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(rung, ensure_ascii=False), encoding="utf-8")
+
+
+def _read_rung(path: Path) -> dict:
+    "A rung as it was written; `DataError` for a damaged file."
     try:
         rung = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         rung = None
-    if _is_rung(rung):
+    if _is_rung(rung) and rung.get("sha256") == _checksum(rung):
         return rung
     raise DataError("not a rung of a ladder: delete the file, and it is made again", path)
 
@@ -150,6 +163,97 @@ def _nested(lines, step, rungs) -> Capacity:
     return Capacity(lines, tuple(sizes), alp, step, tuple(scores), tuple(scores.values()))
 
 # %% ../../nbs/text/07_vocap.ipynb #25a58719
+@dataclass(frozen=True)
+class _Ladder:
+    "The trainings of a language; can be sent to another process."
+
+    lang: str
+    stream: Iterable[str]
+    lines: int
+    smallest: int
+    largest: int
+    work: Path
+    character_coverage: float
+    max_sentences: int
+    seed: int
+    ratio: float = 2.0
+
+    @property
+    def step(self) -> int:
+        "From the smallest size to the next."
+        return max(16, self.smallest // 8)
+
+    def path(self, key: str, subwords: int) -> Path:
+        return self.work / f"{self.lang}-{subwords}-{key}.json"
+
+    def text(self) -> list[str]:
+        "The lines to learn from, a random choice."
+        quota = min(self.lines, self.max_sentences)
+        args = ({self.lang: self.stream}, {self.lang: self.lines}, {self.lang: quota}, self.seed)
+        return list(sampled_lines(*args))
+
+# %% ../../nbs/text/07_vocap.ipynb #vc4p0001
+_texts = {}  # key → lines, of the language that this process learned from last
+
+
+def _key(ladder: _Ladder) -> str:
+    "What decides its models: text, coverage, SentencePiece; and the form of the files."
+    text = ladder.text()
+    facts = [text, ladder.character_coverage, sentencepiece.__version__, "sha256"]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    _texts.clear()
+    _texts[key] = text
+    return key
+
+
+def _train_rung(ladder: _Ladder, key: str, subwords: int) -> int:
+    "Train a model of so many subwords unless its file is there; how many it has."
+    path = ladder.path(key, subwords)
+    if not path.exists():
+        if key not in _texts:
+            _texts.clear()
+            _texts[key] = ladder.text()
+        _write_rung(path, _new_rung(_texts[key], subwords, ladder.character_coverage))
+    return len(_read_rung(path)["pieces"])
+
+# %% ../../nbs/text/07_vocap.ipynb #vc4p0002
+def _sizes_between(ladder: _Ladder, top: int, low: int) -> list[int]:
+    "The sizes between the two ends; `DataError` where the text is too short for the smallest."
+    if top < ladder.smallest:
+        raise DataError(
+            f"{ladder.lang} has text for {top} subwords, and the smallest model is to have "
+            f"{ladder.smallest}: give it more text, set smallest={top}, lower size, or leave it out"
+        )
+    return size_ladder(low, top, ladder.step, ladder.ratio)[1:-1]
+
+
+def _curve(ladder: _Ladder, key: str, between: list[int]) -> Capacity:
+    "The curve of a language whose models are there."
+    low = _read_rung(ladder.path(key, ladder.smallest))
+    rungs = [low, *(_read_rung(ladder.path(key, n)) for n in between)]
+    top = _read_rung(ladder.path(key, ladder.largest))
+    if len(top["pieces"]) > len(low["pieces"]):
+        rungs.append(top)
+    return _nested(ladder.lines, ladder.step, rungs)
+
+# %% ../../nbs/text/07_vocap.ipynb #vc4p0003
+def _climb(
+    ladders: list[_Ladder],
+    run,  # `map`, or that of a pool of processes
+) -> list[Capacity]:
+    "Both ends of every ladder, then what is between them: each training is a call of its own."
+    keys = list(run(_key, ladders))
+    tops = run(_train_rung, ladders, keys, [ladder.largest for ladder in ladders])
+    lows = run(_train_rung, ladders, keys, [ladder.smallest for ladder in ladders])
+    between = list(map(_sizes_between, ladders, tops, lows))
+    trainings = []
+    for ladder, key, sizes in zip(ladders, keys, between):
+        trainings += [(ladder, key, n) for n in sizes]
+    for _ in run(_train_rung, *zip(*trainings)) if trainings else ():
+        pass
+    return list(run(_curve, ladders, keys, between))
+
+# %% ../../nbs/text/07_vocap.ipynb #vc4p0004
 def capacity_curve(
     lang: str,  # its code, which the files are named by
     stream: Iterable[str],  # lines, such that can be read again
@@ -163,26 +267,9 @@ def capacity_curve(
     ratio: float = 2.0,  # of each step of the ladder to the one before
 ) -> Capacity:
     "Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` subwords."
-    text = list(
-        sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed)
-    )
-    key = hashlib.sha256(
-        json.dumps([text, character_coverage, sentencepiece.__version__]).encode()
-    ).hexdigest()[:16]
-
-    def rung(n):
-        return _rung(text, n, character_coverage, Path(work) / f"{lang}-{n}-{key}.json")
-
-    ends = [rung(largest), rung(smallest)]
-    top, low = (len(end["pieces"]) for end in ends)
-    if top < smallest:
-        raise DataError(
-            f"{lang} has text for {top} subwords, and the smallest model is to have {smallest}: "
-            f"give it more text, set smallest={top}, lower size, or leave it out"
-        )
-    step = max(16, smallest // 8)
-    between = size_ladder(low, top, step, ratio)[1:-1]
-    return _nested(lines, step, [ends[1], *map(rung, between), *([ends[0]] if top > low else [])])
+    sizes = (smallest, largest, Path(work))
+    ladder = _Ladder(lang, stream, lines, *sizes, character_coverage, max_sentences, seed, ratio)
+    return _climb([ladder], map)[0]
 
 # %% ../../nbs/text/07_vocap.ipynb #772c6169
 def _interpolated(at, sizes, alp, step):
@@ -329,7 +416,7 @@ def train_capacities(
     character_coverage: float = 0.9995,  # share of character occurrences that get a subword
     language_sentences: int = 1_000_000,  # lines of a language that are read, at most
     seed: int = 0,  # of their choice
-    workers: int = 1,  # processes, a language each; the result does not depend on it
+    workers: int = 1,  # processes, a training each; the result does not depend on it
     counts: dict[str, int] | None = None,  # lines of each stream, where known
 ) -> dict[str, Capacity]:
     "Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`."
@@ -345,34 +432,32 @@ def train_capacities(
     smallest = max(1, (size - 5) // (5 * len(streams))) if smallest is None else smallest
     largest = min(size - 5, 10 * (size - 5) // len(streams)) if largest is None else largest
     size_ladder(smallest, largest)  # refuses what is no ladder
-    options = (smallest, largest, work, character_coverage, language_sentences, seed)
-    tasks = [
-        (lang, streams[lang], counts[lang], *options)
-        for lang in sorted(streams, key=lambda x: -counts[x])
-    ]
-    done = dict(zip((task[0] for task in tasks), _in_parallel(tasks, workers)))
-    return {lang: done[lang] for lang in streams}
+    options = (smallest, largest, Path(work), character_coverage, language_sentences, seed)
+    ladders = []
+    for lang in sorted(streams, key=lambda x: -counts[x]):
+        ladders.append(_Ladder(lang, streams[lang], counts[lang], *options))
+    capacities = {c.lang: curve for c, curve in zip(ladders, _curves(ladders, workers))}
+    return {lang: capacities[lang] for lang in streams}
 
 # %% ../../nbs/text/07_vocap.ipynb #baee08e9
-def _in_parallel(tasks, workers) -> list[Capacity]:
-    "`capacity_curve` of every task; the first error ends it."
+def _curves(ladders: list[_Ladder], workers: int) -> list[Capacity]:
+    "The curve of every language; the first error ends it."
     if workers == 1:
-        return list(itertools.starmap(capacity_curve, tasks))
+        return _climb(ladders, map)
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    for lang, stream, *_ in tasks:
+    for ladder in ladders:
         try:
-            isinstance(stream, list) or pickle.dumps(stream)
+            isinstance(ladder.stream, list) or pickle.dumps(ladder.stream)
         except Exception as e:
             raise ConfigError(
-                f"the stream of {lang} cannot be sent to another process ({e}): use workers=1, or "
-                "xlnb.text.corpora.Lines over a function of a module"
+                f"the stream of {ladder.lang} cannot be sent to another process ({e}): use "
+                "workers=1, or xlnb.text.corpora.Lines over a function of a module"
             ) from None
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         try:
-            futures = [pool.submit(capacity_curve, *task) for task in tasks]
-            return [future.result() for future in futures]
+            return _climb(ladders, pool.map)
         finally:
             pool.shutdown(cancel_futures=True)
 
