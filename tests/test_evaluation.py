@@ -1801,3 +1801,15 @@ def test_a_table_beside_the_papers_has_rows_of_theirs(settings, covered, scores)
     assert E._tables_beside_papers(own, covered.assign(task="sib200")) == {}
     (table,) = E._tables_beside_papers(own, scores).values()
     assert any("xylent: " in name for name in table.index)
+
+
+def test_precision_is_of_a_record_where_it_is_not_the_default(settings, scores):
+    plain = scores_record(resolve(settings), scores)["parameters"]
+    low = scores_record(resolve(replace(settings, precision="bf16", quiet=True)), scores)
+    assert "precision" not in plain and "quiet" not in plain
+    assert low["parameters"] == plain | {"precision": "bf16"}
+    assert "(train_split=dev, epochs=2, precision=bf16)" in recorded([low]).system.iloc[0]
+    run = TaskRun("xnli", resolve(settings))
+    assert "precision" not in T._recipe_for_identity(T.recipe_grid(run)[0])
+    run = TaskRun("xnli", resolve(replace(settings, precision="bf16")))
+    assert T._recipe_for_identity(T.recipe_grid(run)[0])["precision"] == "bf16"

@@ -18,12 +18,14 @@ from xlnb.base.core import CheckpointError, ConfigError, DataError, data_root
 from xlnb.text.vocab import train_vocab
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.encoder.foreign import quietly
+import xlnb.training.training as training
 from xlnb.measures.finetuning import (
     IGNORED,
     KINDS,
     LONGEST_ANSWER,
     FineTuning,
     LearnedTask,
+    Reading,
     answers_of,
     best_span,
     item_logits,
@@ -690,3 +692,53 @@ def test_what_a_tokenizer_drops_belongs_to_the_piece_it_touches():
                 if a
             }
             assert found == {answer}
+
+
+def test_progress_names_task_and_epoch_unless_quiet(encoder, tmp_path, monkeypatch):
+    bars = []
+    lines = []
+    make = training.progress_bar
+
+    def progress_bar(quiet, **options):
+        bars.append((quiet, make(quiet=True, **options)))
+        return bars[-1][1]
+
+    monkeypatch.setattr(training, "progress_bar", progress_bar)
+    monkeypatch.setattr(training, "progress", lines.append)
+    recipe = FineTuning(epochs=2, batch_size=20)
+    arguments = (encoder, task_of("classification"), recipe, 0)
+    train_head(*arguments, tmp_path / "shown", title="xnli, toy, learned in en")
+    train_head(*arguments, tmp_path / "silent", quiet=True)
+    assert [quiet for quiet, _ in bars] == [None, True]  # None: not in a notebook
+    parts = ["xnli, toy, learned in en", "epoch 2 of 2", "step 3 of 4", "loss", "minutes left"]
+    assert all(part in lines[2] for part in parts), lines[2]
+    assert lines[5].startswith("epoch 1 of 2, step 2 of 4")
+
+
+def test_bf16_trains_and_reads_and_is_another_recipe(encoder, tokenizer, tmp_path):
+    recipe = FineTuning(epochs=1, learning_rate=3e-3, batch_size=20)
+    task = task_of("tagging")
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        out = tmp_path / precision
+        train_head(encoder, task, replace(recipe, precision=precision), 0, out)
+        losses[precision] = [line["loss"] for line in training.read_log(out)]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)  # 8 bits of mantissa
+    assert losses["bf16"] != losses["fp32"]
+    network = load_head(tmp_path / "bf16" / "best", "tagging")
+    items = read_items("tagging", EXAMPLES["tagging"], tokenizer, YES_NO, 64)
+    full, low = (
+        np.concatenate(item_logits(network, items, "tagging", tokenizer, Reading(precision)))
+        for precision in ("fp32", "bf16")
+    )
+    assert low.dtype == np.float32
+    assert 0 < np.abs(full - low).max() < 0.05 * np.abs(full).max()
+    with pytest.raises(ConfigError, match="precision='fp16' is not one of fp32, bf16"):
+        FineTuning(precision="fp16")
+
+
+def test_a_gpu_without_bf16_is_said(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: False)
+    config = training.TrainingConfig(steps=1, learning_rate=1e-3, precision="bf16")
+    with pytest.raises(ConfigError, match="this GPU has none; take precision='fp32'"):
+        training._prepare_machine(torch.device("cuda"), config)

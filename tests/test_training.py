@@ -15,18 +15,19 @@ from xlnb.base.core import ConfigError, DataError, torch_generator
 from xlnb.encoder.encoder import config_for, load, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.training.objectives import masked_lm_loss, replaced_tokens, rtd_loss
+import xlnb.training.processes as processes
+from xlnb.training.processes import LostProcess, rank_and_world, start_processes
 from xlnb.training.training import (
     CheckpointError,
     TrainingConfig,
     accumulate_gradients,
+    check_processes,
     distribute,
     unsharded,
     is_sharded,
     latest_checkpoint,
     load_weights,
-    rank_and_world,
     read_log,
-    start_processes,
     step_work,
     train,
 )
@@ -614,6 +615,25 @@ def test_full_disk_leaves_the_last_checkpoint_whole(group, tmp_path, parallel):
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     train(Table(), Batches(), longer, tmp_path)
     assert latest_checkpoint(tmp_path).name == "checkpoint-00000008"
+
+
+def test_a_process_that_would_train_something_else_is_named(monkeypatch):
+    "The second process of two has other settings; each of them gets the same sentence."
+    monkeypatch.setattr(training.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(training, "gathered", lambda facts: [facts, facts | {"seed": 1}])
+    says = "process 1 would train something else: seed is 1 there, 0 in process 0; start all"
+    with pytest.raises(ConfigError, match=says):
+        check_processes(Table(), {"seed": 0, "size": "tiny"})
+
+
+def test_an_error_of_the_communication_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(training.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(processes, "rank_and_world", lambda: (1, 2))
+    with pytest.raises(LostProcess, match="process 1 of 2 has lost another one"):
+        with processes.naming_lost_processes():
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer")
+    with pytest.raises(RuntimeError, match="shapes"), processes.naming_lost_processes():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
 
 def test_a_step_cannot_be_shared_unevenly(monkeypatch, tmp_path):

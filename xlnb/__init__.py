@@ -92,6 +92,7 @@ __doc__ += """\
                              any library opens
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in
                              translation pairs, replaced tokens, and which sentence translates which
+    training.processes       What processes of a run tell each other: results, errors, and that one has ended
     training.training        One training loop for one process or many: losses pooled over processes, a learning-rate
                              schedule, atomic checkpoints, and a time limit
     training.averaging       The mean of saved networks: of the last snapshots of a run, or of any folders with the

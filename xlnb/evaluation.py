@@ -51,6 +51,13 @@ from xlnb.measures.score_tables import (
     score_table,
 )
 from .measures.evaluation_settings import Settings, other_settings, resolve, task_names
+from xlnb.training.processes import (
+    leading,
+    naming_lost_processes,
+    rank_and_world,
+    serve,
+    start_processes,
+)
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 from xlnb.measures.task_runs import (
@@ -368,8 +375,12 @@ def compare(
 def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
     "The record of an evaluation, for `append_record`: no path of a machine."
     parameters = {
-        k: v for k, v in asdict(settings).items() if k not in ("out", "max_minutes", "against")
+        k: v
+        for k, v in asdict(settings).items()
+        if k not in ("out", "max_minutes", "against", "quiet")
     }
+    if settings.precision == Settings.precision:
+        del parameters["precision"]
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
     if settings.partner not in ("", "self"):
         parameters["partner"] = f"translation-{files_hash(settings.partner)}"
@@ -510,7 +521,16 @@ def save_scores(
 
 # %% ../nbs/08_evaluation.ipynb #c69d5c64
 _DATA_FIELDS = ("select_on", "train_split", "test_split")
-_NAME_FIELDS = ("recipes", "partner", *_DATA_FIELDS, "epochs", "learning_rate", "layer", "pool")
+_NAME_FIELDS = (
+    "recipes",
+    "partner",
+    *_DATA_FIELDS,
+    "epochs",
+    "learning_rate",
+    "precision",
+    "layer",
+    "pool",
+)
 
 
 def _parameters_text(parameters: dict, names) -> str:  # ' (test_split=dev)'; '' for the defaults
@@ -629,7 +649,7 @@ def beside_other_model(
 def main(argv: list[str]):
     "`python -m xlnb.evaluation --model … --tasks …`: the tables of all tasks, and the rows in a file."
     try:
-        _run(argv)
+        _run_in_all(argv)
     except KeyboardInterrupt:
         print("xlnb: stopped; the same call resumes", file=sys.stderr)
         sys.exit(130)
@@ -663,6 +683,22 @@ def _save_or_show(settings: Settings, scores: pd.DataFrame) -> Path:
         )
 
 # %% ../nbs/08_evaluation.ipynb #8960b3d9
+def _run_in_all(argv: list[str]):
+    "Process 0 evaluates; the others help it to train and to read."
+    start_processes()
+    with naming_lost_processes():
+        if rank_and_world()[0]:
+            sys.exit(_served())
+        with leading():
+            _run(argv)
+
+
+def _served() -> int:
+    with warnings.catch_warnings(), quietly():
+        warnings.simplefilter("ignore")
+        return serve()
+
+# %% ../nbs/08_evaluation.ipynb #8960b3db
 def _run(argv: list[str]):
     settings = _settings_from(argv)
     settings = resolve(settings)

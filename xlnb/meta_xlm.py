@@ -87,7 +87,8 @@ from xlnb.training.objectives import (
 )
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
-from .training.training import rank_and_world, read_log
+from .training.processes import rank_and_world
+from .training.training import read_log
 from .measures.alignment import AS_PUBLISHED, aer_by_layer
 from .measures.ibm import alignment_error_rate, train_both
 from .measures.probes import cldr_tasks, linear_probe

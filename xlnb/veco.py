@@ -28,7 +28,7 @@ from .encoder.heads import EncoderForMaskedLM
 from .encoder.initialisation import copy_shared, masked_lm_from
 from .encoder.loading import longest_input
 from .training.objectives import Masking, MaskIds, guess, mask_tokens, vocabulary_head
-from .training.training import rank_and_world
+from .training.processes import rank_and_world
 from .measures.alignment import CROSSED, aer_by_layer
 
 # %% ../nbs/06_veco.ipynb #1mp0rtve

@@ -52,7 +52,9 @@ class Settings:
     aggregate: str = ""
     layer: int = -1  # that tasks without a training read, 0 = embeddings; -1: as the task, or the model's folder, says
     pool: str = ""  # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
+    precision: str = "fp32"  # of trainings and of their answers: fp32 | bf16
     max_minutes: float = 30.0  # of one training; the next call resumes
+    quiet: bool = False  # no progress of trainings and answers
     name: str = ""  # of the model in tables and records; empty: that of its folder
     out: str = ""  # folder of fine-tuned models, answers and rows; empty: runs/evaluation
 
@@ -184,7 +186,7 @@ def _with_defaults(settings: Settings) -> Settings:
     fields = ("langs", "source", "select_on")
     return replace(settings, **{field: _resolved_languages(field, settings) for field in fields})
 
-
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #4018555b
 def _check_values(settings: Settings):
     if not settings.source:
         raise ConfigError("source='': name the language to learn in, or several")
@@ -197,6 +199,7 @@ def _check_values(settings: Settings):
     if settings.seeds < 1:
         raise ConfigError(f"seeds={settings.seeds}: give 1 or more")
     choose("aggregate", settings.aggregate, ("mean", "median"))
+    choose("precision", settings.precision, ("fp32", "bf16"))
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #4ec12334
 def _check_tasks(settings: Settings):
@@ -218,6 +221,7 @@ _OF_TRAINING = (
     "in_language",
     "epochs",
     "learning_rate",
+    "precision",
     "max_minutes",
 )
 

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['IGNORED', 'LONGEST_QUESTION', 'LONGEST_ANSWER', 'KINDS', 'POSITIONS', 'Items', 'read_labelled', 'read_choices',
            'read_tagged', 'read_questions', 'texts_of', 'best_span', 'Span', 'Kind', 'read_items', 'load_config',
-           'check_partner', 'new_head', 'FineTuned', 'by_length', 'ItemBatches', 'padded', 'each_batch', 'item_logits',
-           'FineTuning', 'usual_rate', 'LearnedTask', 'answers_of', 'train_head', 'load_head']
+           'check_partner', 'new_head', 'FineTuned', 'by_length', 'ItemBatches', 'padded', 'each_batch', 'Reading',
+           'item_logits', 'FineTuning', 'usual_rate', 'LearnedTask', 'answers_of', 'train_head', 'load_head']
 
 # %% ../../nbs/measures/08_finetuning.ipynb #b2cb5395
 import copy, json, math, re, warnings
@@ -41,6 +41,7 @@ from xlnb.base.core import (
     torch_generator,
 )
 from ..encoder.foreign import loading_quietly, quietly
+from ..training.processes import from_first, gathered, in_all_processes, rank_and_world
 from ..training.training import TrainingConfig, train
 from .probes import pad_examples, tokenized
 from xlnb.encoder.loading import (
@@ -538,6 +539,7 @@ class FineTuned(nn.Module):
 
     weights = {"task": 1.0}
     names = ["task"]
+    leaves_out_parameters = True  # of an encoder, such as a pooler or cross-attention
 
     def __init__(self, network, kind: str, labels: tuple):
         super().__init__()
@@ -550,16 +552,19 @@ class FineTuned(nn.Module):
 
     def counts(self, batch) -> dict:
         "Texts, choices, windows or first subwords, which the loss is a mean over."
+        if not batch.get("is_counted", True):
+            return {"task": 0}
         return {"task": self.kind.count(batch["targets"], self.labels)}
 
     def forward(self, batch, generator=None) -> dict:
-        inputs = {name: values for name, values in batch.items() if name != "targets"}
+        inputs = {k: v for k, v in batch.items() if k not in ("targets", "is_counted")}
         logits = _logits(self.network(**inputs)).float()
         if self.kind.by_subword:  # no answer begins where a batch is filled up
             logits = logits.masked_fill(
                 batch["attention_mask"][..., None] == 0, torch.finfo(logits.dtype).min
             )
-        return {"task": self.kind.loss(logits, batch["targets"], self.labels)}
+        loss = self.kind.loss(logits, batch["targets"], self.labels)
+        return {"task": loss if batch.get("is_counted", True) else 0.0 * loss}
 
     def save_pretrained(self, folder):
         with quietly():
@@ -589,8 +594,6 @@ def by_length(lengths: list[int], device: torch.device) -> list[list[int]]:
 class ItemBatches:
     "Steps for `training.train`, in batches of like length; every epoch's order is a function of seed and epoch."
 
-    micro_batches = 1
-
     def __init__(
         self,
         items: Items,
@@ -609,18 +612,26 @@ class ItemBatches:
         self.units = len(items.ids) // together
         self.per_epoch = math.ceil(self.units / batch_size)
         self.lengths = items.lengths()
+        self.micro_batches = rank_and_world()[1]
 
     def __call__(self, step: int, index: int) -> list[dict]:
         epoch, position = divmod(step, self.per_epoch)
         generator = torch_generator("fine-tuning", self.seed, epoch)
         order = torch.randperm(self.units, generator=generator)
         units = [*map(self._rows, order[position * self.batch_size :][: self.batch_size].tolist())]
-        lengths = [sum(self.lengths[rows.start : rows.stop]) for rows in units]
+        units.sort(key=self._length, reverse=True)
+        share = units[index :: self.micro_batches]
+        # every process has to take part in a step, with an example that is not counted if with none
+        counted = {"is_counted": bool(share)}
+        share = share or units[-1:]
         batches = []
-        for group in by_length(lengths, self.network.device):
-            rows = [*chain.from_iterable(units[n] for n in group)]
-            batches.append(padded(self.items, rows, self.tokenizer, self.network))
+        for group in by_length([*map(self._length, share)], self.network.device):
+            rows = [*chain.from_iterable(share[n] for n in group)]
+            batches.append(padded(self.items, rows, self.tokenizer, self.network) | counted)
         return batches
+
+    def _length(self, rows: range) -> int:
+        return sum(self.lengths[rows.start : rows.stop])
 
     def _rows(self, unit: int) -> range:  # of the items that stay together
         return range(unit * self.together, (unit + 1) * self.together)
@@ -672,12 +683,13 @@ def each_batch(
     network,
     batches: list,  # the longest first
     read,  # (network, batch) → None
+    quiet: bool | None = False,  # as of `progress_bar`
 ):
     "Read batches with dropout off; on a CPU every thread of torch has batches, and a replica, of its own."
     all_threads = torch.get_num_threads()
     threads = min(all_threads if network.device.type == "cpu" else 1, len(batches))
     left = deque(batches)
-    bar = progress_bar(total=len(batches), unit="batch")
+    bar = progress_bar(quiet=quiet, total=len(batches), unit="batch")
 
     def work(replica):
         with torch.inference_mode():
@@ -704,24 +716,34 @@ def each_batch(
             job.result()
 
 # %% ../../nbs/measures/08_finetuning.ipynb #041b8094
+class Reading(NamedTuple):
+    "How a network reads what it is to answer."
+
+    precision: str = "fp32"  # fp32 | bf16
+    quiet: bool | None = False  # as of `progress_bar`
+    shared: bool = False  # whether all processes call this, each for a share of the items
+
+# %% ../../nbs/measures/08_finetuning.ipynb #041b809b
 def item_logits(
-    network, items: Items, kind: str, tokenizer
+    network, items: Items, kind: str, tokenizer, reading: Reading = Reading()
 ) -> list[np.ndarray]:  # of each item, float32
     "What the head says of every item, with dropout off; items of like length go together."
-    out = [None] * len(items.ids)
+    out = {}
+    low = {"dtype": torch.bfloat16, "enabled": reading.precision == "bf16"}
 
     def read(network_copy, rows):
-        logits = (
-            _logits(network_copy(**_inputs(items, rows, tokenizer, network_copy)))
-            .float()
-            .cpu()
-            .numpy()
-        )
+        inputs = _inputs(items, rows, tokenizer, network_copy)
+        with torch.autocast(network.device.type, **low):
+            logits = _logits(network_copy(**inputs)).float().cpu().numpy()
         for r, values in zip(rows, logits):
             out[r] = values[: len(items.ids[r])] if KINDS[kind].by_subword else values
 
-    each_batch(network, by_length(items.lengths(), network.device), read)
-    return out
+    first, step = rank_and_world() if reading.shared else (0, 1)
+    groups = by_length(items.lengths(), network.device)
+    each_batch(network, groups[first::step], read, reading.quiet)
+    parts = gathered(out) if reading.shared else [out]
+    everything = dict(chain.from_iterable(part.items() for part in parts))
+    return [everything[r] for r in range(len(items.ids))]
 
 # %% ../../nbs/measures/08_finetuning.ipynb #e2b686e5
 @dataclass(frozen=True)
@@ -738,8 +760,10 @@ class FineTuning:
     epsilon: float = 1e-6  # of Adam
     max_length: int = 128  # tokens of an item, at most what the network takes
     max_minutes: float = 30.0  # of one call; the next goes on
+    precision: str = "fp32"  # fp32 | bf16, as of `TrainingConfig`
 
     def __post_init__(self):
+        choose("precision", self.precision, ["fp32", "bf16"])
         for name in ("epochs", "batch_size", "max_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: give 1 or more")
@@ -773,10 +797,12 @@ def answers_of(
     examples: list,
     limit: int,  # tokens of an item
     translations: dict | None = None,  # as in `read_items`
+    reading: Reading = Reading(),
 ) -> list:  # of each example: label, number, option, tags, or `Span`
     "What a fine-tuned network answers."
     items = read_items(kind, examples, tokenizer, labels, limit, translations)
-    return KINDS[kind].answer(items, item_logits(network, items, kind, tokenizer), examples, labels)
+    logits = item_logits(network, items, kind, tokenizer, reading)
+    return KINDS[kind].answer(items, logits, examples, labels)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #34fcd5bb
 def _know_padding(folder, config, tokenizer, kind: str):
@@ -807,6 +833,7 @@ def _training_config(recipe, batches, config, seed) -> TrainingConfig:
         recipe.epsilon,
         recipe.weight_decay,
         clip_norm=1.0,
+        precision=recipe.precision,
         seed=seed,
         max_minutes=recipe.max_minutes,
         evaluate_every=batches.per_epoch,
@@ -827,18 +854,17 @@ def _keep_best(network, tokenizer, out, step, score, epoch_ends: bool):
             json.dumps({"step": step, "dev": score, "epoch_ends": epoch_ends})
         )
 
-# %% ../../nbs/measures/08_finetuning.ipynb #7c69b98e
-def train_head(
-    model,  # folder, run or hub name of an encoder with its tokenizer
-    task: LearnedTask,
-    recipe: FineTuning,
-    seed: int,  # of the head, the order of examples, dropout
-    out,  # folder of the run
-    identity: dict | None = None,  # what must not differ when the run is taken up again
-    say=None,  # called with the number of steps, before the first
-) -> dict:  # of `training.train`; the network of the best epoch is in `out/best`
-    "Train a head and all weights below it, keep the epoch that is best on `dev`; the same call goes on if killed."
-    out = Path(out)
+# %% ../../nbs/measures/08_finetuning.ipynb #l3arn3r1
+class _Learner(NamedTuple):
+    "A network with a new head, and what it reads."
+
+    network: nn.Module
+    tokenizer: object
+    limit: int  # tokens of an item
+    batches: ItemBatches
+
+
+def _learner(model, task: LearnedTask, recipe: FineTuning, seed: int) -> _Learner:
     model = model_folder(model)
     tokenizer = load_model_tokenizer(model)
     network = new_head(model, task.kind, task.labels, seed, task.partner).train()
@@ -850,21 +876,51 @@ def train_head(
     items = read_items(task.kind, task.train, tokenizer, task.labels, limit, task.translations)
     together = len(task.labels) if task.kind == "choice" else 1
     batches = ItemBatches(items, together, recipe.batch_size, seed, tokenizer, network)
+    return _Learner(network, tokenizer, limit, batches)
 
-    def evaluate(step):
-        answers = answers_of(
-            network, tokenizer, task.kind, task.labels, task.dev, limit, task.translations
-        )
+# %% ../../nbs/measures/08_finetuning.ipynb #ep0chbe5
+def _choose_epoch(learner: _Learner, task: LearnedTask, out: Path, reading, step: int) -> dict:
+    "The score on dev, of answers by all processes; process 0 keeps the network if it is the best."
+    network, tokenizer, limit, batches = learner
+    answers = answers_of(
+        network, tokenizer, task.kind, task.labels, task.dev, limit, task.translations, reading
+    )
+
+    def score_and_keep():
         score = task.score(task.dev, answers)
         _keep_best(network, tokenizer, out, step, score, step % batches.per_epoch == 0)
-        return {"dev": score}
+        return score
 
-    config = _training_config(recipe, batches, network.config, seed)
-    if say:
+    return {"dev": from_first(score_and_keep)}
+
+
+def _epoch_title(title: str, per_epoch: int, epochs: int, step: int) -> str:
+    epoch = f"epoch {step // per_epoch + 1} of {epochs}"
+    return f"{title}, {epoch}" if title else epoch
+
+# %% ../../nbs/measures/08_finetuning.ipynb #7c69b98e
+def train_head(
+    model,  # folder, run or hub name of an encoder with its tokenizer
+    task: LearnedTask,
+    recipe: FineTuning,
+    seed: int,  # of the head, the order of examples, dropout
+    out,  # folder of the run
+    identity: dict | None = None,  # what must not differ when the run is taken up again
+    say=None,  # called in process 0 with the number of steps, before the first
+    title: str = "",  # what is trained, before the progress
+    quiet: bool = False,  # no progress
+) -> dict:  # of `training.train`; the network of the best epoch is in `out/best`
+    "Train a head and all weights below it, keep the epoch that is best on `dev`; the same call goes on if killed."
+    learner = in_all_processes(lambda: _learner(model, task, recipe, seed))
+    batches = learner.batches
+    config = _training_config(recipe, batches, learner.network.config, seed)
+    if say and rank_and_world()[0] == 0:
         say(config.steps)
-    return train(
-        FineTuned(network, task.kind, task.labels), batches, config, out, identity, evaluate
-    )
+    model = FineTuned(learner.network, task.kind, task.labels)
+    reading = Reading(recipe.precision, True, True)
+    evaluate = partial(_choose_epoch, learner, task, Path(out), reading)
+    shown = partial(_epoch_title, title, batches.per_epoch, recipe.epochs)
+    return train(model, batches, config, out, identity, evaluate, title=shown, quiet=quiet)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #0b7f8b3b
 def load_head(

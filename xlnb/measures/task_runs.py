@@ -36,6 +36,7 @@ from xlnb.base.core import (
 from ..text.batches import source_hash
 from ..encoder.foreign import quietly
 from ..encoder.loading import load_model_and_tokenizer, load_model_tokenizer, longest_input
+from ..training.processes import call_in_all, gathered, rank_and_world
 from ..training.training import latest_checkpoint
 from xlnb.measures.downstream import (
     BENCHMARKS,
@@ -48,6 +49,7 @@ from xlnb.measures.downstream import (
 from xlnb.measures.finetuning import (
     FineTuning,
     LearnedTask,
+    Reading,
     Span,
     answers_of,
     load_config,
@@ -250,19 +252,19 @@ def _selecting_task(run) -> str:
 
 
 def _mean_dev_score(
-    task: str, counts: dict[str, int]
-) -> Callable:  # language → examples, in order; (examples, answers) → mean of the languages' scores
+    task: str,
+    counts: dict[str, int],  # language → examples, in order
+    examples: list,
+    answers: list,
+) -> float:
+    "The mean over languages of a task's first measure."
     score = BENCHMARKS[task].score
-
-    def mean_score(examples, answers) -> float:
-        scores = []
-        answered = iter(zip(examples, answers))
-        for lang, count in counts.items():
-            lang_examples, lang_answers = zip(*islice(answered, count))
-            scores.append(next(iter(score(lang_examples, lang_answers, lang).values())))
-        return sum(scores) / len(scores)
-
-    return mean_score
+    scores = []
+    answered = iter(zip(examples, answers))
+    for lang, count in counts.items():
+        lang_examples, lang_answers = zip(*islice(answered, count))
+        scores.append(next(iter(score(lang_examples, lang_answers, lang).values())))
+    return sum(scores) / len(scores)
 
 # %% ../../nbs/measures/14_task_runs.ipynb #3c457bd6
 def _translations(run, task_set: str, parts: list) -> dict | None:  # parts: (language, split)
@@ -294,7 +296,7 @@ def learned_task(run: TaskRun, source: str) -> LearnedTask:  # source: languages
         task_set.labels,
         _joined(train),
         _joined(dev),
-        _mean_dev_score(_selecting_task(run), {lang: len(e) for lang, e in dev.items()}),
+        partial(_mean_dev_score, _selecting_task(run), {lang: len(e) for lang, e in dev.items()}),
         partner or None,
         _translations(run, run.benchmark.learned, parts),
     )
@@ -369,22 +371,25 @@ def recipe_grid(run: TaskRun) -> list[FineTuning]:
     settings = run.settings
     changes = {name: getattr(settings, name) for name in ("epochs", "learning_rate")}
     changes = {name: value for name, value in changes.items() if value}
+    changes |= {"precision": settings.precision, "max_minutes": settings.max_minutes}
     grid = [run.benchmark.recipe]
     if settings.recipes:
         translated = len(settings.sources) > 1 or settings.train_split == TRANSLATE_TRAIN
         width = load_config(run.model).hidden_size
         grid = printed_recipes(settings.recipes, run.task, width, translated)
-    grid = [replace(recipe, **changes, max_minutes=settings.max_minutes) for recipe in grid]
+    grid = [replace(recipe, **changes) for recipe in grid]
     return [*dict.fromkeys(grid)]
 
 # %% ../../nbs/measures/14_task_runs.ipynb #f8765460
-def _announce(run, source, recipe, seed, steps):
+def _title(run, source, seed) -> str:
+    "What is trained, in words."
     is_model = run.model == run.settings.model
     system = run.settings.title if is_model else Path(run.model).name
-    line = (
-        f"{run.task}, {system}, learned in {source}, seed {seed}: {steps:,} steps, "
-        f"{recipe.max_minutes:g} minutes at most in this call"
-    )
+    return f"{run.task}, {system}, learned in {source}, seed {seed}"
+
+
+def _announce(title, recipe, steps):
+    line = f"{title}: {steps:,} steps, {recipe.max_minutes:g} minutes at most in this call"
     print(line, file=sys.stderr, flush=True)
     progress(line, keep=True)
 
@@ -393,10 +398,17 @@ def _announce(run, source, recipe, seed, steps):
 _HEAD_MODULES = "finetuning", "training", "probes", "heads", "encoder", "loading", "retrieval"
 
 # %% ../../nbs/measures/14_task_runs.ipynb #e43578c5
+def _recipe_for_identity(recipe: FineTuning) -> dict:
+    fields = asdict(replace(recipe, max_minutes=0))
+    if recipe.precision == FineTuning.precision:
+        del fields["precision"]
+    return fields
+
+
 def _training_identity(run, task: LearnedTask, recipe: FineTuning, seed: int) -> dict:
     identity = {
         "model": model_hash(run.model),
-        "recipe": asdict(replace(recipe, max_minutes=0)),
+        "recipe": _recipe_for_identity(recipe),
         "seed": seed,
         "learned": content_hash(task.train, task.dev, task.labels),
         "chosen by": _selecting_task(run),
@@ -410,14 +422,16 @@ def _training_identity(run, task: LearnedTask, recipe: FineTuning, seed: int) ->
 def train_recipe(
     run: TaskRun, source: str, task: LearnedTask, recipe: FineTuning, seed: int
 ) -> TrainedHead:
-    "The head of one recipe and seed, trained once."
+    "The head of one recipe and seed, trained once, by all processes."
     identity = _training_identity(run, task, recipe, seed)
     name = f"{run.benchmark.learned}-{run.train_split}-{source}-{content_hash(identity)}"
     folder = run.settings.folder / name
     if (folder / "finished").exists():
         return TrainedHead(folder, task, recipe)
-    announce = partial(_announce, run, source, recipe, seed)
-    done = train_head(run.model, task, recipe, seed, folder, identity, announce)
+    title = _title(run, source, seed)
+    arguments = (run.model, task, recipe, seed, folder, identity)
+    announce = partial(_announce, title, recipe)
+    done = call_in_all(train_head, *arguments, announce, title, run.settings.quiet)
     if not done["finished"]:
         stopped = f"stopped at step {done['step']} of {done['steps']}"
         return TrainedHead(folder, task, recipe, stopped)
@@ -440,13 +454,33 @@ def trained_head(run: TaskRun, source: str, seed: int) -> TrainedHead:
     return train_recipe(run, source, task, best.recipe, seed)
 
 # %% ../../nbs/measures/14_task_runs.ipynb #562ef045
-def _compute_answers(run, head: TrainedHead, examples: list, translations) -> list:
-    best = head.folder / "best"
-    task = head.task
-    network = load_head(best, task.kind)
+def _read_by_all(
+    best: Path,  # folder of the network
+    kind: str,
+    labels: tuple,
+    max_length: int,  # tokens of an item
+    examples: list,
+    translations: dict | None,
+    reading: Reading,
+) -> list | None:
+    "Answers, by all processes that see the network, which is all or the first alone; None in the others then."
+    is_seen = all(gathered((best / "selection.json").exists()))
+    if not is_seen and rank_and_world()[0]:
+        return None
+    network = load_head(best, kind)
+    if torch.cuda.is_available():
+        network.cuda()
     tokenizer = load_model_tokenizer(best)
-    limit = min(head.recipe.max_length, longest_input(network.config, tokenizer))
-    return answers_of(network, tokenizer, task.kind, task.labels, examples, limit, translations)
+    limit = min(max_length, longest_input(network.config, tokenizer))
+    reading = reading._replace(shared=is_seen)
+    return answers_of(network, tokenizer, kind, labels, examples, limit, translations, reading)
+
+# %% ../../nbs/measures/14_task_runs.ipynb #562ef04b
+def _compute_answers(run, head: TrainedHead, examples: list, translations) -> list:
+    task = head.task
+    reading = Reading(head.recipe.precision, run.settings.quiet or None)
+    network = (head.folder / "best", task.kind, task.labels, head.recipe.max_length)
+    return call_in_all(_read_by_all, *network, examples, translations, reading)
 
 # %% ../../nbs/measures/14_task_runs.ipynb #4f0cc4bc
 def head_answers(run: TaskRun, head: TrainedHead, examples: list, lang: str) -> list:

@@ -19,6 +19,7 @@ import hashlib, math, os, re, sys, time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -80,17 +81,21 @@ from ..encoder.heads import EncoderForMaskedLM, head_flops
 from ..encoder.initialisation import has_output_layer, masked_lm_config
 from ..encoder.loading import RUN_NETWORKS, model_folder, model_title
 from ..training.objectives import Masking, MaskIds, forbid_spare_rows, guess
+from xlnb.training.processes import (
+    from_first,
+    in_all_processes,
+    naming_lost_processes,
+    rank_and_world,
+    start_processes,
+)
 from xlnb.training.training import (
     NonFiniteLoss,
     TrainingConfig,
-    from_first,
     unsharded,
     is_sharded,
     latest_checkpoint,
     load_weights,
-    rank_and_world,
     read_log,
-    start_processes,
     train,
 )
 from .held_out import HeldOutSpec, MeasuredNetworks
@@ -593,7 +598,7 @@ def named_corpus(
     **generated,  # as of `open_corpus`
 ) -> Corpus:
     "The corpus that the settings name; of a folder, what is in it is printed."
-    if listing := describe_corpus(settings.corpus):
+    if rank_and_world()[0] == 0 and (listing := describe_corpus(settings.corpus)):
         print(listing, flush=True)
     langs = parse_languages(settings.langs)
     return open_corpus(settings.corpus, langs, test_lines=settings.test_lines, **generated)
@@ -1161,12 +1166,16 @@ def finished_phase(
         is_finished = from_first(lambda: last.exists() and bool(list(folder.glob("*/config.json"))))
         if not is_finished:
             _finish(phase, settings, data, minutes)
-        if not last.exists():
-            raise CheckpointError(
-                f"this process does not see {last}, from which the next phase starts: a run of "
-                "several phases needs a folder that all machines share"
-            )
+        in_all_processes(lambda: _check_seen(last))
         return last
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #bd538cfb
+def _check_seen(checkpoint: Path):
+    if not checkpoint.exists():
+        raise CheckpointError(
+            f"this process does not see {checkpoint}, from which the next phase starts: a run of "
+            "several phases needs a folder that all machines share"
+        )
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #f1n1sh01
 def _finish(phase, settings, data, minutes):
@@ -1340,14 +1349,13 @@ def _train_or_diverge(recipe, settings, data, minutes) -> Trained:
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #553659bf
 def _prepare_once(recipe, settings, corpus=None) -> Prepared:
-    "Process 0 makes vocabulary and token store, then the others open them."
+    "Process 0 makes vocabulary and token store, then the others open them; an error of one is raised in all."
     rank = rank_and_world()[0]
-    if rank:
-        dist.barrier()
-    data = recipe.prepare(settings, corpus) if corpus else recipe.prepare(settings)
-    if not rank and dist.is_initialized():
-        dist.barrier()
-    return data
+    arguments = (settings, corpus) if corpus else (settings,)
+    prepare = partial(recipe.prepare, *arguments)
+    data = in_all_processes(lambda: None if rank else prepare())
+    others = in_all_processes(lambda: prepare() if rank else None)
+    return others if rank else data
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #0f0ad370
 def announce(recipe: Recipe, settings: RunSettings, data: Prepared):
@@ -1412,12 +1420,18 @@ def _diverged_summary(
     }
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #ann0unce
+def _settings_of(recipe: Recipe, argv: list[str]) -> RunSettings:
+    return recipe.resolve(settings_from_arguments(recipe.Settings, argv))
+
+
 @plain_warnings()
 @errors_as_sentences(NonFiniteLoss)
+@naming_lost_processes()
 def main(recipe: Recipe, argv: list[str]):  # e.g. ['--size', 'base']
     "Run and record from the command line; errors of settings, data and losses, and an interrupt, end in one sentence."
     try:
-        settings = recipe.resolve(settings_from_arguments(recipe.Settings, argv))
+        start_processes()
+        settings = in_all_processes(lambda: _settings_of(recipe, argv))
         if record := run(recipe, settings):
             print(
                 f"recorded in {append_record(recipe.notebook, record, record['parameters']['corpus'])}"

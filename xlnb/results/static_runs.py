@@ -48,7 +48,8 @@ from ..text.vectors import WordVectors, read_vectors
 from ..encoder.heads import EncoderForMaskedLM
 from ..encoder.initialisation import masked_lm_from
 from ..training.objectives import Masking, MaskIds
-from ..training.training import read_log, start_processes, unsharded
+from ..training.processes import start_processes
+from ..training.training import read_log, unsharded
 from ..measures.alignment import AS_PUBLISHED, aer_by_layer
 from ..measures.lexicon import linked_entries, translation_accuracy
 from ..measures.linear_maps import normalise
