@@ -224,6 +224,20 @@ def test_a_log_gets_lines_and_a_terminal_a_bar(stream, quiet, has_lines, has_bar
     assert ("\n" in text, "\r" in text) == (has_lines, has_bar)
 
 
+def test_lines_of_a_log_read_as_sentences(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(core, "SECONDS_BETWEEN_LINES", 0)
+    for _ in progress_bar(range(4), desc="evaluation"):
+        pass
+    first, *_ = sys.stderr.getvalue().splitlines()
+    assert re.fullmatch(r"evaluation: \d+ %, \d of 4, [\d:]+ so far, [\d:?]+ left", first), first
+    with progress_bar(unit=" lines", unit_scale=True) as bar:
+        bar.set_description("pairs de-ja", refresh=False)
+        bar.update(633_000)
+    *_, last = sys.stderr.getvalue().splitlines()
+    assert re.fullmatch(r"pairs de-ja: 633k lines, [\d:]+ so far, .+ lines/s", last), last
+
+
 def test_a_log_gets_no_line_before_its_time(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(core, "SECONDS_BETWEEN_LINES", 3600)
