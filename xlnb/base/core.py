@@ -521,6 +521,14 @@ class _Lines:
     def flush(self):
         sys.stderr.flush()
 
+
+_LINE = (
+    "{desc}{percentage:.0f} %, {n_fmt} of {total_fmt}, {elapsed} so far, {remaining} left{postfix}"
+)
+
+
+_LINE_WITHOUT_END = "{desc}{n_fmt}{unit}, {elapsed} so far, {rate_fmt}{postfix}"
+
 # %% ../../nbs/base/00_core.ipynb #c551eec0
 def progress_bar(
     items=None,  # what is counted as it is taken; None: the caller updates the bar
@@ -533,9 +541,12 @@ def progress_bar(
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
     if quiet is None:
         quiet = in_notebook
+    if "desc" in options:
+        options["desc"] += ": "
     if sys.stderr.isatty() or in_notebook:
         return tqdm(items, disable=quiet, leave=False, delay=SECONDS_BEFORE_BAR, **options)
     wait = SECONDS_BETWEEN_LINES
+    has_end = "total" in options or hasattr(items, "__len__")
     return tqdm(
         items,
         disable=quiet,
@@ -545,7 +556,7 @@ def progress_bar(
         maxinterval=wait,
         miniters=1,
         file=_Lines(),
-        bar_format="{l_bar}{r_bar}",
+        bar_format=_LINE if has_end else _LINE_WITHOUT_END,
         **options,
     )
 

@@ -674,7 +674,9 @@ def describe(
 def _wrapped(line: str) -> str:
     "A line of a list, set in so much of a terminal's width."
     indents = {"initial_indent": "  ", "subsequent_indent": "    "}
-    return textwrap.fill(line, 100, **indents, break_on_hyphens=False, break_long_words=False)
+    whole = line.replace(" %", "\u00a0%")
+    filled = textwrap.fill(whole, 100, **indents, break_on_hyphens=False, break_long_words=False)
+    return filled.replace("\u00a0%", " %")
 
 # %% ../../nbs/text/02_contamination.ipynb #wrapped2
 def describe_tests(
