@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import LINES, ROOT
 
+from xlnb.base.terminal import _failure
 from xlnb.command import COMMANDS, RECIPES, main
 from xlnb.measures.retrieval import encode
 
@@ -184,3 +185,22 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(said, tmp_path, monkeypatc
     with pytest.raises(SystemExit, match="^xlnb: the disk is full at links.txt: make room"):
         main(["align", "b.txt", "b.txt", "--output", "links.txt"])
     assert sorted(os.listdir(tmp_path)) == ["b.txt", "b.vec", "folder"]
+
+
+@pytest.mark.parametrize(
+    "source, ename, evalue, expected",
+    [
+        ("corpus", "ConfigError", "size='bse' is not one of", ("size='bse' is not one of", True)),
+        ("corpus", "CheckpointError", "a/b is not a folder", ("a/b is not a folder", False)),
+        ("run(s)", "CheckpointError", "step-3 is damaged", ("", False)),
+        ("run(s)", "ValueError", "shapes differ", ("", False)),
+        ("run(s)", "IsADirectoryError", f"[Errno 21] {os.strerror(21)}: 'x'", ("x is a fo", False)),
+        ("run(s)", "OSError", f"[Errno 28] {os.strerror(28)}", ("the disk is full: m", False)),
+    ],
+)
+def test_papermill_says_the_sentence_of_an_error(source, ename, evalue, expected):
+    error = {"output_type": "error", "ename": ename, "evalue": evalue}
+    cells = [{"source": "import xlnb"}, {"source": source, "outputs": [error]}]
+    sentence, is_refusal = _failure({"cells": cells})
+    assert sentence.startswith(expected[0]) and bool(sentence) == bool(expected[0])
+    assert is_refusal == expected[1]
