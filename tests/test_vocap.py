@@ -20,6 +20,7 @@ from xlnb.text.vocap import (
     capacity_gains,
     capacity_weights,
     compare_vocabularies,
+    ladder_trainings,
     reestimated_model,
     size_ladder,
     train_capacities,
@@ -365,6 +366,14 @@ def test_two_processes_give_the_same_bytes(made, tmp_path):
     lazy = {"de": Lines(lambda: ["a"])}
     with pytest.raises(ConfigError, match="cannot be sent to another process"):
         train_capacities(lazy, 100, tmp_path, workers=2)
+
+
+def test_the_number_of_trainings_is_known_before(made, tmp_path):
+    _, streams, _, _ = made
+    train_capacities({"de": streams["de"], "ru": streams["ru"]}, 500, tmp_path)
+    # the text of ru ends its ladder early
+    assert 4 <= len(state(tmp_path)) <= ladder_trainings(500, 2)
+    assert ladder_trainings(500_000, 100) == 1000
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])

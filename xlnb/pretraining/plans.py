@@ -4,18 +4,20 @@
 
 # %% auto #0
 __all__ = ['PEAKS', 'meta_networks', 'count_parameters', 'Step', 'step_flops', 'weight_bytes', 'step_memory', 'device_peak',
-           'product_rate', 'disk_bytes', 'Plan', 'plan']
+           'product_rate', 'disk_bytes', 'Plan', 'plan', 'TextPlan', 'text_plan']
 
 # %% ../../nbs/pretraining/03_plans.ipynb #5425cb28
 import time
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import nn
 
-from ..base.core import ConfigError, choose
+from ..base.core import ConfigError, choose, read_records
 from ..encoder.encoder import forward_flops
 from ..encoder.heads import head_flops, share_embeddings
+from ..text.vocap import ladder_trainings
 from ..training.objectives import head_chunk
 
 # %% ../../nbs/pretraining/03_plans.ipynb #952533cd
@@ -212,6 +214,11 @@ def product_rate(
     return 2 * size**3 / best
 
 # %% ../../nbs/pretraining/03_plans.ipynb #bfdfd58c
+def _store_bytes(tokens: float, sentences: float, vocab_size: int) -> float:
+    "Bytes of a token store: its ids, and an offset for each sentence."
+    return (2 if vocab_size <= 2**16 else 4) * tokens + 8 * sentences
+
+
 def disk_bytes(
     models: nn.ModuleDict,
     corpus_tokens: int = 0,
@@ -225,8 +232,7 @@ def disk_bytes(
         disk["snapshots"] = 4 * by_network * (saved - 1)
     if corpus_tokens:
         largest_vocabulary = max(model.config.vocab_size for model in models.values())
-        token_bytes = 2 if largest_vocabulary <= 2**16 else 4
-        disk["token store"] = token_bytes * corpus_tokens + 8 * corpus_sentences
+        disk["token store"] = _store_bytes(corpus_tokens, corpus_sentences, largest_vocabulary)
     return disk
 
 # %% ../../nbs/pretraining/03_plans.ipynb #1b76df2e
@@ -311,3 +317,81 @@ def plan(
         hours=flops["standard"] / (step.processes * peak * mfu) / 3600,
         epochs=steps * step.tokens / corpus_tokens if corpus_tokens else None,
     )
+
+# %% ../../nbs/pretraining/03_plans.ipynb #txpl0002
+def _prepared_tokens() -> tuple[float, str]:
+    "Tokens a second a core of `xlnb prepare`, and where this was measured."
+    records = [r for r in read_records("benchmarks") if r["measurement"] == "preparation"]
+    if not records:
+        raise ConfigError("no record of preparation here: give rate, tokens a second a core")
+    one = records[-1]["one"]
+    rate = one["tokens"] / one["rows"][-1]["cpu"]
+    return rate, f"{records[-1]['bytes'] / 1e9:.2g} GB on {records[-1]['processor']}"
+
+
+def _training_seconds() -> tuple[float, str]:
+    "Seconds of a training of VoCap per million characters of a language, and where this was measured."
+    seconds = []
+    for record in read_records("vocap"):
+        if record["experiment"] == "cost":
+            characters = record["characters"] / len(record["langs"].split(","))
+            seconds.append(1e6 * record["cpu_s"]["ladders"] / record["trainings"] / characters)
+    if not seconds:
+        raise ConfigError("no record of VoCap here: give training_seconds")
+    return median(seconds), f"{len(seconds)} small vocabularies"
+
+# %% ../../nbs/pretraining/03_plans.ipynb #txpl0003
+@dataclass(frozen=True)
+class TextPlan:
+    "The cost of a corpus before training."
+
+    trainings: int  # of VoCap; 0: another vocabulary
+    core_hours: dict  # part → hours of one core
+    cores: int
+    disk: dict  # part → bytes
+    measured: dict  # part → what its hours are extrapolated from
+
+    def __str__(self):
+        rows = []
+        for part, hours in self.core_hours.items():
+            time = _duration(hours / self.cores)
+            rows.append(f"{part:12} {time} on {self.cores} cores, from {self.measured[part]}")
+        if self.trainings:
+            rows.append(f"{'trainings':12} {self.trainings:,}")
+        return "\n".join([*rows, f"{'disk':12} {_parts(self.disk, _BYTES)}"])
+
+# %% ../../nbs/pretraining/03_plans.ipynb #txpl0005
+def _given_or(value: float | None, recorded) -> tuple[float, str]:
+    return recorded() if value is None else (value, "what was given")
+
+
+def _text_bytes(text_bytes, tokens, sentences, vocab_size) -> dict:  # part → bytes
+    return {
+        "text": text_bytes,
+        "cut text, until it is prepared": text_bytes,
+        "token store": _store_bytes(tokens, sentences, vocab_size),
+    }
+
+# %% ../../nbs/pretraining/03_plans.ipynb #txpl0004
+def text_plan(
+    text_bytes: float,  # of all files
+    tokens: float,
+    sentences: float,
+    vocab_size: int,
+    cores: int = 1,
+    vocap_languages: int = 0,  # a vocabulary divided between so many; 0: one that is there
+    vocap_characters: float = 1e8,  # of a language, that VoCap learns from
+    rate: float | None = None,  # tokens a second a core; None: as recorded
+    training_seconds: float | None = None,  # per million characters; None: as recorded
+) -> TextPlan:
+    "What vocabulary, preparation and files cost; `ConfigError` where nothing is recorded or given."
+    hours = {}
+    measured = {}
+    trainings = ladder_trainings(vocab_size, vocap_languages) if vocap_languages else 0
+    if trainings:
+        seconds, measured["vocabulary"] = _given_or(training_seconds, _training_seconds)
+        hours["vocabulary"] = trainings * seconds * vocap_characters / 1e6 / 3600
+    tokens_per_second, measured["preparation"] = _given_or(rate, _prepared_tokens)
+    hours["preparation"] = tokens / tokens_per_second / 3600
+    disk = _text_bytes(text_bytes, tokens, sentences, vocab_size)
+    return TextPlan(trainings, hours, cores, disk, measured)

@@ -542,7 +542,7 @@ def _test_counts(tests, numbers, readings) -> dict:
     return counts
 
 # %% ../../nbs/text/02_contamination.ipynb #tsr00001
-_HELD_LINES = 300_000  # test lines of the indices that are held: about 0.5 GB
+_HELD_LINES = 300_000  # test lines of the indices that are held: about 1 GB
 
 
 class _Indices:
