@@ -68,6 +68,8 @@ __doc__ += """
                              shares of languages
     text.mixture             A sequence of sources with given probabilities, in which a formula of the position says
                              which source comes next
+    text.phases              Which languages a run reads when, how evenly, and how much of it is masked: a line of
+                             text, parsed, checked, drawn
     text.batches             Corpus, vocabulary and token store by one call, kept under `runs/`; the batches of a run;
                              what held-out text is measured against
     text.preparation         Text of any size into a token store: cut, encoded and joined by tasks on one machine, on

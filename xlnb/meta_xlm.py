@@ -349,8 +349,7 @@ def _check(s: Settings):
     if not _names_lists(s.dictionaries):
         choose("dictionaries", s.dictionaries, _DICTIONARIES)
     _check_distillation(s)
-    if s.source_share is not None and not 0 < s.source_share < 1:
-        raise ConfigError(f"source_share={s.source_share} is not between 0 and 1")
+    _check_source_share(s)
     _check_order(s)
     _check_parts(s)
     _check_recipe(s)
@@ -378,6 +377,19 @@ def _check_order(s: Settings):
             f"meta_order={s.meta_order!r} is for a monolingual phase of this notebook, which "
             f"source={Path(s.source).name!r} replaces: leave out one of the two"
         )
+
+# %% ../nbs/05_meta_xlm.ipynb #ch3cksha
+def _check_source_share(s: Settings):
+    "Raise `ConfigError` for a share that is none, or beside phases, which set shares too."
+    if s.source_share is None:
+        return
+    if s.phases:
+        raise ConfigError(
+            f"source_share={s.source_share} with phases={s.phases!r}: both set the shares of the "
+            "languages; give one of them"
+        )
+    if not 0 < s.source_share < 1:
+        raise ConfigError(f"source_share={s.source_share} is not between 0 and 1")
 
 # %% ../nbs/05_meta_xlm.ipynb #chkd15t1
 def _check_distillation(s: Settings):
@@ -613,6 +625,7 @@ def monolingual_settings(
         out="",
         warmup_steps=round(WARMUP_SHARE * s.meta_steps),
         recipe="default",
+        phases="",
         order=s.meta_order,
     )
     return Monolingual(**shared | phase)

@@ -527,6 +527,7 @@ class Veco(MaskedLanguageModel):
         sides = _two_sides(batch, self.special, generator)
         rows = pack_rows([*sides[0], *sides[1]])
         rate = self.masking.pair_rate if pairs else self.masking.text_rate
+        rate = batch.get("mask_rate", rate)
         masked = mask_tokens(rows, self.ids, generator, rate, self.masking.policy)
         if s.tasks == "denoise":
             return [masked | _denoising_part(sides, pairs)]

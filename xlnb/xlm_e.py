@@ -430,10 +430,16 @@ def make_batches(
     # language pair → share of the pair tokens; None: by alpha
     pair_probabilities: dict | None = None,
     text_probabilities: dict | None = None,  # language → share of the text; None: by alpha
+    phase_pairs: Callable | None = None,  # as of `pretraining.make_batches`
 ) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."
     return pretraining.make_batches(
-        settings, data, *step_tokens(settings), text_probabilities, pair_probabilities
+        settings,
+        data,
+        *step_tokens(settings),
+        text_probabilities,
+        pair_probabilities,
+        phase_pairs=phase_pairs,
     )
 
 # %% ../nbs/03_xlm_e.ipynb #01cf66df

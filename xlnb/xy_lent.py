@@ -11,6 +11,7 @@ __all__ = ['SAMPLERS', 'VOCABULARIES', 'PAPER', 'FEW_STEPS', 'FEW_TESTS', 'PHASE
 
 # %% ../nbs/04_xy_lent.ipynb #fbac226c
 import math, sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -45,6 +46,7 @@ from xlnb.text.batches import (
 )
 from .text.corpora import Corpus, Lines
 from .text.counts import read_pair_counts
+from .text.phases import pairs_of
 from .text.own import CORPORA, corpus_for_record, is_named, more_pairs
 from xlnb.text.sampling import (
     entropic_sampling,
@@ -78,6 +80,9 @@ from xlnb.pretraining.pretraining import (
 )
 from .pretraining.reports import best_layer, current_parameters, last_held_out, layer_means
 from . import xlm_e
+
+# %% ../nbs/04_xy_lent.ipynb #xyphimp1
+from .pretraining.pretraining import phase_choices, phases_of
 
 # %% ../nbs/04_xy_lent.ipynb #5991b708
 _BITEXTS = ("x-y", "en-x", "none")
@@ -229,6 +234,7 @@ def _check(settings: Settings):
         if (value := getattr(settings, name)) is not None and value < 1:
             raise ConfigError(f"{name}={value} is not above 0")
     _check_combination(settings)
+    _check_phases(settings)
 
 # %% ../nbs/04_xy_lent.ipynb #872ff1bf
 def _check_languages(settings: Settings):
@@ -271,12 +277,22 @@ def _check_combination(settings: Settings):
             f"recipe='paper' with size={settings.size!r}: the paper has {', '.join(PAPER)}"
         )
 
+# %% ../nbs/04_xy_lent.ipynb #xychphas
+def _check_phases(settings: Settings):
+    "Raise `ConfigError` for phases of a run that reads one language."
+    if settings.bitext == "none" and settings.phases:
+        raise ConfigError(
+            f"phases={settings.phases!r} with bitext='none', which reads {settings.pivot} alone: "
+            "leave phases out"
+        )
+
 # %% ../nbs/04_xy_lent.ipynb #e4954a1a
 def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "Settings in which XY-LENT differs from XLM-E: the paper's value, this run's value and the reason."
     return comparison_table(
         [
             *_data_rows(s),
+            *phase_choices(s),
             *_training_rows(s, PAPER.get(s.size, PAPER["base"])),
             *_network_rows(s),
             ("λ", "as in XLM-E: 50", f"{s.rtd_weight:g}", "as in 03_xlm_e; not compared"),
@@ -605,11 +621,30 @@ def pair_probabilities(
     return {pair: p for pair, p in sample(counts, s.temperature).items() if p > 0}
 
 
+def _pairs_in_phase(s, counts, phase) -> dict:  # pair → share of the pair tokens
+    "Probabilities of the sampler over the pairs of a phase, at its temperature if it has one."
+    temperature = s.temperature if phase.alpha is None else 1 / phase.alpha
+    return pair_probabilities(replace(s, temperature=temperature), pairs_of(counts, phase))
+
+# %% ../nbs/04_xy_lent.ipynb #8f76b91s
+def _pairs_of_run(s, counts) -> dict:  # pair → share of the pair tokens
+    "Probabilities of the sampler; with phases their mean over the steps."
+    if not s.phases:
+        return pair_probabilities(s, counts)
+    shares = Counter()
+    for phase in phases_of(s):
+        for pair, share in _pairs_in_phase(s, counts, phase).items():
+            shares[pair] += phase.share * share
+    return dict(shares)
+
+
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     "The batches of a run: text by exponent, or of the pivot alone; pairs by the sampler."
-    chosen = pair_probabilities(s, data.corpus.facts["pairs"]) if s.uses_pairs else None
+    by_sampler = s.uses_pairs and not s.phases
+    chosen = pair_probabilities(s, data.corpus.facts["pairs"]) if by_sampler else None
     pivot_alone = {s.pivot: 1.0} if s.bitext == "none" else None
-    return xlm_e.make_batches(s, data, chosen, pivot_alone)
+    in_phase = partial(_pairs_in_phase, s, data.corpus.facts["pairs"])
+    return xlm_e.make_batches(s, data, chosen, pivot_alone, in_phase)
 
 
 PHASE = Phase("xy_lent", ("xlm_e", "xy_lent"), xlm_e.new_xlm_e, make_batches, xlm_e.measures)
@@ -631,7 +666,7 @@ def grouped(
 
 def record_facts(s: Settings, data: Prepared, trained: Trained) -> dict:
     "Entries of an XY-LENT record beside those of XLM-E: the probabilities of the pairs."
-    drawn = pair_probabilities(s, data.corpus.facts["pairs"]) if s.uses_pairs else {}
+    drawn = _pairs_of_run(s, data.corpus.facts["pairs"]) if s.uses_pairs else {}
     return xlm_e.record_facts(s, data, trained) | {
         "probabilities": {p: round(v, 6) for p, v in drawn.items()}
     }

@@ -6,13 +6,14 @@
 __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'SCHEDULES', 'NOT_IDENTITY', 'EVALUATIONS',
            'MIN_STEPS_BETWEEN_EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in',
            'execution_defaults', 'size_defaults', 'with_warmup_share', 'check_choices', 'check_amounts',
-           'refuse_schedules', 'with_vocabulary', 'restarts_positions', 'max_side', 'network_config', 'with_dropout',
-           'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report',
-           'start_config', 'named_corpus', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops',
-           'plan_run', 'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group',
-           'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config',
-           'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
-           'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
+           'refuse_schedules', 'phases_of', 'phase_report', 'phase_choices', 'with_vocabulary', 'restarts_positions',
+           'max_side', 'network_config', 'with_dropout', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded',
+           'start_folder', 'start_shape', 'start_report', 'start_config', 'named_corpus', 'prepare_data', 'step_tokens',
+           'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table',
+           'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity',
+           'run_folder', 'training_config', 'limited_threads', 'Trained', 'train_phase', 'finished_phase',
+           'progress_report', 'Recipe', 'overlap_report', 'absent_measures', 'record_of', 'write_run_cards', 'run',
+           'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -42,11 +43,13 @@ from xlnb.base.core import (
     runs_folder,
     settings_from_arguments,
     sha256_once,
+    split_pair,
 )
 from ..base.errors import errors_as_sentences
 from xlnb.text.batches import (
     BatchShape,
     MixedBatches,
+    PhasedBatches,
     Prepared,
     folder_lock,
     prepare,
@@ -66,6 +69,18 @@ from xlnb.text.own import (
 )
 from ..text.tokenizers import is_recorded_vocabulary, open_vocabulary
 from ..text.tokens import SpecialIds
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #phasimp1
+from xlnb.text.phases import (
+    SamplingPhase,
+    first_steps,
+    languages_at,
+    pairs_of,
+    parse_phases,
+    phase_lines,
+    phase_rows,
+)
+from ..text.sampling import exponent_probabilities
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
 from xlnb.encoder.encoder import (
@@ -174,7 +189,7 @@ WARMUP_SHARE = 0.08  # of the steps, as 10,000 of XLM-E's 125,000
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #489ec531
 # settings of the four papers' own runs; a record has them where a run has them
-SCHEDULES = ("snapshot_every", "average_last")
+SCHEDULES = ("phases", "snapshot_every", "average_last")
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #489ec51s
 @dataclass(frozen=True)
@@ -187,6 +202,7 @@ class RunSettings:
     steps: int | None = None  # optimiser steps
     batch_tokens: int | None = None  # tokens of a task in a step
     alpha: float = 0.7  # exponent of the language sampling
+    phases: str = ""  # by share of the steps: '60% en,de mask=0.3 | 40% all alpha=0.3'
     learning_rate: float | None = None  # at the top of the schedule
     warmup_steps: int | None = None  # of the learning rate
     clip_norm: float | None = None  # largest norm of the whole gradient
@@ -215,10 +231,8 @@ class RunSettings:
     # None: 30, and with recipe=paper no limit (inf)
     max_minutes: float | None = None
     checkpoint_minutes: float = 5.0  # minutes between checkpoints
-    # steps between snapshots, folders of the networks that stay; None: no snapshots
-    snapshot_every: int | None = None
-    # snapshots, the last ones, whose mean is written at the end; None: no mean
-    average_last: int | None = None
+    snapshot_every: int | None = None  # steps between folders of the networks that stay
+    average_last: int | None = None  # snapshots, the last ones, whose mean is written at the end
     test_lines: int | None = None  # lines of each generated test list
     recipe: str = "default"  # default | paper
     # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
@@ -366,6 +380,7 @@ def check_amounts(
     if warmup is not None and not 0 <= warmup <= settings.steps:
         raise ConfigError(f"warmup_steps={warmup} is not between 0 and steps={settings.steps}")
     check_snapshots(settings.snapshot_every, settings.average_last, settings.steps)
+    first_steps(phases_of(settings), settings.steps)
     _check_batch(settings)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #batchch1
@@ -392,6 +407,29 @@ def refuse_schedules(settings: RunSettings):
             raise ConfigError(
                 f"{name}={value!r} is for 03_xlm_e, 04_xy_lent, 05_meta_xlm and 06_veco: leave it out"
             )
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #phas0001
+def phases_of(settings: RunSettings) -> list[SamplingPhase]:
+    "The phases that the settings name, of the languages that a run is trained on; none for one phase."
+    langs = getattr(settings, "trained", None) or parse_languages(settings.langs)
+    return parse_phases(settings.phases, langs)
+
+
+def phase_report(settings: RunSettings) -> list[str]:  # filled in
+    "The phases in a line each, and the languages that none of them reads."
+    phases = phases_of(settings)
+    lines = [f"phase {n}  {line}" for n, line in enumerate(phase_lines(phases, settings.steps), 1)]
+    read = {lang for phase in phases for lang in phase.langs}
+    unread = [lang for lang in parse_languages(settings.langs) if lang not in read]
+    if phases and unread:
+        lines.append(f"no phase reads {', '.join(unread)}")
+    return lines
+
+
+def phase_choices(settings: RunSettings) -> list[tuple]:  # filled in
+    "The phases as rows of (what, in the paper, in this run, why)."
+    lines = phase_lines(phases_of(settings), settings.steps)
+    return [(f"phase {n}", "one phase", line, "") for n, line in enumerate(lines, 1)]
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #w1thv0ca
 def with_vocabulary(settings: RunSettings) -> RunSettings:
@@ -649,6 +687,55 @@ def _check_sources(data: Prepared, text_tokens: int, pair_tokens: int):
             "choose tasks that read text alone, such as tasks='mlm'"
         )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #phas0002
+def _tokens_of(sources: dict) -> dict:  # language or pair → tokens
+    return {name: source.counts["tokens"] for name, source in sources.items()}
+
+
+def _phase_sources(number, phase, data: Prepared, kinds) -> tuple[dict, dict]:
+    "Tokens of the text and of the pairs of a phase; `DataError` where there is nothing to read."
+    text = {lang: n for lang, n in _tokens_of(data.store.text).items() if lang in phase.langs}
+    pairs = pairs_of(_tokens_of(data.store.pairs), phase)
+    where = f"phase {number} ({', '.join(phase.langs)})"
+    for kind, sources in (("text", text), ("pairs", pairs)):
+        if kind in kinds and not any(sources.values()):
+            raise DataError(
+                f"{where} has no {kind}, of which every step reads some: name languages for which "
+                f"{data.corpus.name} has {kind}, or choose tasks that do without"
+            )
+    readable = {lang for pair in pairs if "pairs" in kinds for lang in split_pair(pair)}
+    readable |= {*text} if "text" in kinds else set()
+    if lacking := [lang for lang in phase.langs if lang not in readable]:
+        raise DataError(f"{where}: {data.corpus.name} has nothing to read of {', '.join(lacking)}")
+    return text, pairs
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #phas0003
+def _add_phases(batches: PhasedBatches, settings, data: Prepared, phase_pairs):
+    "Other shares and mask rates from the first step of every phase on."
+    phases = phases_of(settings)
+    starts = first_steps(phases, settings.steps)
+    for number, (start, phase) in enumerate(zip(starts, phases), 1):
+        text, pairs = _phase_sources(number, phase, data, batches.parts)
+        if "text" in batches.parts:
+            batches.change_text(start, languages_at(text, phase, settings.alpha))
+        if "pairs" in batches.parts:
+            alpha = settings.alpha if phase.alpha is None else phase.alpha
+            shares = phase_pairs(phase) if phase_pairs else exponent_probabilities(pairs, alpha)
+            batches.change_pairs(start, shares)
+        rates = {"text": phase.mask_rate, "pairs": phase.pair_mask_rate}
+        batches.change_mask_rates(start, rates)
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #as00031s
+def _phase_facts(settings, data: Prepared) -> dict:
+    "The phases of a run and the shares of its text, as an entry of a record."
+    phases = phases_of(settings)
+    tokens = _tokens_of(data.store.text)
+    rows = phase_rows(phases, settings.steps)
+    for row, phase in zip(rows, phases):
+        shares = languages_at(tokens, phase, settings.alpha)
+        row["text"] = {lang: round(share, 6) for lang, share in shares.items()}
+    return {"phases": rows} if rows else {}
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #22b29c61
 def make_batches(
     settings: RunSettings,
@@ -658,6 +745,8 @@ def make_batches(
     text_probabilities: dict | None = None,  # language → share; None: by `alpha`
     pair_probabilities: dict | None = None,  # language pair → share; None: by `alpha`
     pair_form: str = "joined",  # or 'separate'
+    # (phase, language pair → tokens) → shares, in a run with phases; None: by exponent
+    phase_pairs: Callable | None = None,
 ) -> MixedBatches:
     "The batches of a run; `DataError` for a corpus without the text or pairs that they need."
     _check_sources(data, text_tokens, pair_tokens)
@@ -671,7 +760,7 @@ def make_batches(
         restarts_positions(settings),
         getattr(settings, "flip_pairs", True),
     )
-    return MixedBatches(
+    batches = PhasedBatches(
         data.store,
         SpecialIds.of(data.tokenizer),
         shape,
@@ -680,6 +769,8 @@ def make_batches(
         text_probabilities,
         pair_probabilities,
     )
+    _add_phases(batches, settings, data, phase_pairs)
+    return batches
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #89505132
 def held_out_spec(settings: RunSettings, masking: Masking) -> HeldOutSpec:
@@ -765,7 +856,8 @@ def common_choices(
         ),
         ("language exponent α", f"{settings.alpha:g}", ""),
     ]
-    return [(what, paper[what], ours, why) for what, ours, why in rows]
+    compared = [(what, paper[what], ours, why) for what, ours, why in rows]
+    return compared + phase_choices(settings)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #972c24db
 def comparison_table(rows: list[tuple]) -> list[dict]:  # of (what, in the paper, in this run, why)
@@ -922,6 +1014,7 @@ class Phase:
     schedule: Callable = lambda settings: settings
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #4dd295b2
+_SAMPLING = ("counts", "sampling", "mixture", "phases", "batches")
 EVERY_PHASE = (  # modules that determine the result of any run
     "core",
     "corpora",
@@ -935,10 +1028,7 @@ EVERY_PHASE = (  # modules that determine the result of any run
     "vocab",
     "tokenizers",
     "tokens",
-    "counts",
-    "sampling",
-    "mixture",
-    "batches",
+    *_SAMPLING,
     "encoder",
     "kernels",
     "heads",
@@ -1294,6 +1384,7 @@ def record_of(
         measured=measured,
         losses=trained.losses,
         **_tokenizer_facts(settings),
+        **_phase_facts(settings, data),
         **recipe.record_entries(settings, data, trained),
     )
 
@@ -1378,7 +1469,7 @@ def announce_plan(
     )
     if settings.max_minutes == math.inf:
         limit = "limit    none: a run that is stopped resumes by the same command"
-    for line in filter(None, [*text.splitlines(), limit]):
+    for line in filter(None, [*text.splitlines(), *phase_report(settings), limit]):
         print(line, file=sys.stderr, flush=True)
         progress(line, keep=True)
 

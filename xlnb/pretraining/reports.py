@@ -487,6 +487,10 @@ def _vocabulary_line(record: dict) -> str:  # Markdown; empty for one that was t
     return f"\nVocabulary: {facts['name']} (sha256 {facts['sha256'][:12]})."
 
 
+def _phases_line(parameters: dict) -> str:  # Markdown; empty for one phase
+    return f"\nSampled in phases: `{parameters['phases']}`." if parameters.get("phases") else ""
+
+
 def _as_list(measures: dict) -> str:  # Markdown
     return "\n".join(f"- {name}: {value:.3g}" for name, value in measures.items())
 
@@ -520,7 +524,7 @@ def model_card(
         "title": title,
         "commit": record["commit"],
         "licence": record["corpus"].get("licence", "not stated"),
-        "vocabulary": _vocabulary_line(record),
+        "vocabulary": _vocabulary_line(record) + _phases_line(record["parameters"]),
         "loading_code": _loading_code(translates),
         "scores": _card_scores(record),
         "measures": _as_list(_held_out(record["curve"][-1]) if record["curve"] else {}),
@@ -542,7 +546,7 @@ Licence of the data: {licence}.{phases}
 def _snapshot_losses(losses: dict) -> str:  # Markdown; empty for a mean
     return f"\nLosses of that step, in nats per token:\n\n{_as_list(losses)}" if losses else ""
 
-
+# %% ../../nbs/pretraining/01_reports.ipynb #apcc011s
 def snapshot_card(
     parameters: dict,  # of the run, as `with_corpus` gives them
     data: Prepared,
@@ -555,7 +559,7 @@ def snapshot_card(
         "title": title,
         "what": what,
         "licence": data.corpus.facts.get("licence", "not stated"),
-        "phases": "",
+        "phases": _phases_line(parameters),
         "loading_code": _loading_code(False),
         "losses": _snapshot_losses(losses),
     }

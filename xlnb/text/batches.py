@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['source_hash', 'short_hash', 'folder_lock', 'Prepared', 'suggesting_vocabulary', 'data_folder', 'store_name',
            'prepare', 'text_hash', 'all_text', 'BatchShape', 'draws_for_shares', 'SourceMixture', 'MixedBatches',
-           'separate_sides', 'MappedBatches', 'without_digits', 'script', 'token_frequencies', 'unigram_loss',
-           'encode_pairs', 'pack_blocks']
+           'PhasedBatches', 'separate_sides', 'MappedBatches', 'without_digits', 'script', 'token_frequencies',
+           'unigram_loss', 'encode_pairs', 'pack_blocks']
 
 # %% ../../nbs/text/13_batches.ipynb #1f71da55
 import fcntl, hashlib, io, json, math, os, tokenize, unicodedata
@@ -425,6 +425,29 @@ class MixedBatches(_SavedMixtures):
     def change_pairs(self, step: int, probabilities: dict):  # language pair → share of the tokens
         "From this step on pairs have other shares; the earlier ones stay on record."
         self.parts["pairs"].change(step * self.pair_micro * self.bundles, probabilities)
+
+# %% ../../nbs/text/13_batches.ipynb #phasedb1
+class PhasedBatches(MixedBatches):
+    "The same; from any step on, languages and mask rates may be others."
+
+    mask_rates = ()  # first step, and rates by part; none: those of the model
+
+    def __call__(self, step: int, index: int) -> dict:
+        return super().__call__(step, index) | self._mask_rate(step, index)
+
+    def _mask_rate(self, step: int, index: int) -> dict:
+        rates = [rates for first, rates in self.mask_rates if first <= step]
+        kind = "text" if index < self.text_micro else "pairs"
+        rate = rates[-1].get(kind) if rates else None
+        return {} if rate is None else {"mask_rate": rate}
+
+    def change_text(self, step: int, probabilities: dict):  # language → share of the tokens
+        "From this step on languages have other shares; the earlier ones stay on record."
+        self.parts["text"].change(step * self.text_micro * self.rows, probabilities)
+
+    def change_mask_rates(self, step: int, rates: dict):  # 'text', 'pairs' → share, or None
+        "From this step on batches are masked at other rates; steps are given in their order."
+        self.mask_rates = (*self.mask_rates, (step, rates))
 
 # %% ../../nbs/text/13_batches.ipynb #cbc2b902
 def separate_sides(

@@ -563,17 +563,18 @@ class Masking:
 
     def __call__(
         self,
-        batch: dict,  # input_ids, attention_mask; of pairs also `side`
+        # input_ids, attention_mask; of pairs also `side`; perhaps a `mask_rate` for this batch
+        batch: dict,
         ids: MaskIds,
         generator: torch.Generator,
     ) -> dict:
         "The batch with masked `input_ids` and the original tokens in `labels`."
         options = dict(policy=self.policy, mask_special=self.mask_special)
         if "side" in batch:
-            return mask_tokens(
-                batch, ids, generator, self.pair_rate, sides=self.pair_sides, **options
-            )
-        return mask_tokens(batch, ids, generator, self.text_rate, spans=self.spans, **options)
+            rate = batch.get("mask_rate", self.pair_rate)
+            return mask_tokens(batch, ids, generator, rate, sides=self.pair_sides, **options)
+        rate = batch.get("mask_rate", self.text_rate)
+        return mask_tokens(batch, ids, generator, rate, spans=self.spans, **options)
 
 # %% ../../nbs/training/00_objectives.ipynb #414f512f
 def network_inputs(batch: dict) -> dict:
