@@ -424,7 +424,7 @@ def _rate(measured: list[dict]) -> float:
     return sum(map(itemgetter("tokens"), measured)) / sum(map(itemgetter("cpu"), measured))
 
 # %% ../../nbs/results/11a_preparation_runs.ipynb #prun0025
-def main(argv: list[str]):  # e.g. ['--folder', '/tmp/scale', '--megabytes', '100']
+def main(argv: list[str]):  # e.g. ['--folder', 'scale', '--megabytes', '100']
     "Measure, append the record, remove what was made."
     scale = settings_from_arguments(Scale, argv)
     measured = measure_preparation(scale)
