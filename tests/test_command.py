@@ -8,7 +8,7 @@ import pytest
 from conftest import LINES, ROOT
 
 from xlnb.base.terminal import _failure
-from xlnb.command import COMMANDS, RECIPES, main
+from xlnb.command import COMMANDS, RECIPES, Retrieve, main, run_retrieve
 from xlnb.measures.retrieval import encode
 
 
@@ -91,6 +91,27 @@ def test_encoded_lines_are_the_rows_of_an_array(saved_network, tmp_path, capsys)
     np.testing.assert_array_equal(np.load(output), encode(LINES, saved_network, quiet=True).numpy())
 
 
+def test_two_files_are_searched_in_both_directions(saved_network, tmp_path, capsys):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("\n".join(LINES) + "\n")
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    main(["retrieve", *files, "--model", str(saved_network)])
+    shown = capsys.readouterr().out
+    assert shown == run_retrieve(Retrieve(*files, str(saved_network))) + "\n"
+    head, _, _, *rows = shown.splitlines()
+    assert head.startswith(f"{len(LINES)} pairs of lines, retrieval accuracy@1 in % (chance stays")
+    cells = [row.split() for row in rows]
+    systems = ["model", "model", "untrained", "untrained", "trigrams", "chance"]
+    assert [row[0] for row in cells] == systems
+    assert [row[1:3] for row in cells[:4]] == [["1", "raw"], ["1", "centred"]] * 2
+    same = 100 * len(set(LINES)) / len(LINES)
+    assert {float(score) for row in cells[:5] for score in row[-2:]} == {round(same, 1)}
+    assert cells[5][1:] == [f"{100 / len(LINES):.1f}"] * 2
+    (tmp_path / "b.txt").write_text("\n".join(LINES[1:]) + "\n")
+    with pytest.raises(SystemExit, match="b.txt.* aligned files match line by line"):
+        main(["retrieve", *files, "--model", str(saved_network)])
+
+
 OUTPUT = ["--output", "out.npy"]
 # command → arguments, in which PATH is what cannot be read
 READING = {
@@ -99,7 +120,11 @@ READING = {
     "sample": ["PATH"],
     "encode": ["PATH", "--model", "m", *OUTPUT],
     "encode with a model": ["b.txt", "--model", "PATH", *OUTPUT],
+    "retrieve": ["PATH", "b.txt", "--model", "m"],
+    "retrieve with a model": ["b.txt", "b.txt", "--model", "PATH"],
     "distil": ["--model", "PATH", "--text", "b.txt", "--output", "out.vec"],
+    "average": ["b.txt", "PATH", "--output", "out"],
+    "trim": ["PATH", "--text", "b.txt", "--output", "out"],
     "map": ["PATH", "b.vec", "--languages", "de,en", "--output", "out"],
     "evaluate": ["--model", "PATH", "--tasks", "cldr"],
     "translate": ["--model", "PATH"],
@@ -145,11 +170,11 @@ def test_what_is_not_there_is_a_sentence(command, said):
 
 @pytest.mark.parametrize("command", [name for name in READING if name != "prepare"])
 def test_a_folder_for_a_file_or_a_file_for_a_folder_is_a_sentence(command, said):
-    of_files = ("align", "sample", "encode", "map", "pretrain xlm-e")
+    of_files = ("align", "sample", "encode", "retrieve", "map", "pretrain xlm-e")
     said(command, "folder" if command in of_files else "b.txt")
 
 
-@pytest.mark.parametrize("command", ["align", "sample", "encode", "map"])
+@pytest.mark.parametrize("command", ["align", "sample", "encode", "retrieve", "map"])
 def test_a_file_without_permission_is_a_sentence(command, said, tmp_path, monkeypatch):
     (tmp_path / "secret.vec").write_text("1 2\ndog 0.1 0.2\n")
     opened = builtins.open

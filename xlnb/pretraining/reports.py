@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import __version__
 from ..base.core import PALETTE, label_lines, run_facts
 from ..text.batches import Prepared, short_hash
 from ..text.corpora import Corpus
@@ -499,7 +500,7 @@ _CARD = """\
 # {title}, size {size}
 
 Trained with xlnb on `{corpus}` in {langs}: {step:,} of {steps:,} steps, {tokens:,} tokens, seed \
-{seed}, commit {commit}.
+{seed}, {code}.
 Licence of the data: {licence}.{vocabulary}
 
 {loading_code}
@@ -514,6 +515,11 @@ Limits: made to study a method at this size, on the text named above and nothing
 """
 
 # %% ../../nbs/pretraining/01_reports.ipynb #m0de1crd
+def _code_of(record: dict) -> str:  # an installed package is no checkout
+    "The commit, or the version of the package, that a run was made with."
+    return f"commit {record['commit']}" if record["commit"] else f"version {__version__}"
+
+
 def model_card(
     record: dict,
     title: str,  # e.g. 'XLM-E, discriminator'
@@ -522,7 +528,7 @@ def model_card(
     "What a model is, from the record of its run, for the folder of the model."
     texts = {
         "title": title,
-        "commit": record["commit"],
+        "code": _code_of(record),
         "licence": record["corpus"].get("licence", "not stated"),
         "vocabulary": _vocabulary_line(record) + _phases_line(record["parameters"]),
         "loading_code": _loading_code(translates),
