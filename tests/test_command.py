@@ -1,6 +1,6 @@
 "The command `xlnb`: every name in it leads somewhere, and what has no module of its own does what it says."
 
-import builtins, errno, io, os, re, sys, tomllib
+import builtins, errno, io, os, re, subprocess, sys, tomllib
 from importlib import import_module
 
 import numpy as np
@@ -30,6 +30,16 @@ def test_without_arguments_all_commands_are_listed(capsys):
     assert all(f"  {name} " in listed for name in COMMANDS)
     assert all(name in listed for name in RECIPES)
     assert max(map(len, listed.splitlines())) <= 100
+
+
+def test_output_that_nobody_reads_any_more_is_no_error():
+    code = "from xlnb.command import main; [main([]) for _ in range(500)]"
+    reader = subprocess.Popen(["head", "-n1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    program = subprocess.run(
+        [sys.executable, "-c", code], stdout=reader.stdin, stderr=subprocess.PIPE, text=True
+    )
+    reader.communicate()
+    assert (program.returncode, program.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

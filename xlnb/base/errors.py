@@ -71,6 +71,10 @@ def errors_as_sentences(
     "Ends a command with one sentence for an error; also a decorator."
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads the output has read enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (ValueError, OSError, *more) as error:
         sys.exit(f"xlnb: {error_sentence(error)}")
 

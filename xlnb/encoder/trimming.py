@@ -6,7 +6,7 @@
 __all__ = ['count_subwords', 'kept_subwords', 'trim_tokenizer', 'Trimmed', 'trim_model', 'corpus_lines', 'main']
 
 # %% ../../nbs/encoder/07_trimming.ipynb #a8e17350
-import copy, json, math, shutil
+import copy, json, math, shutil, sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -25,11 +25,13 @@ from xlnb.base.core import (
     atomic_path,
     check_counts,
     parse_languages,
+    plain_warnings,
     read_json_object,
     read_lines,
     settings_from_arguments,
     write_checksums,
 )
+from ..base.errors import errors_as_sentences
 from .initialisation import weight_files
 from .loading import load_model_tokenizer, model_folder, model_title
 from ..text.corpora import Corpus
@@ -369,11 +371,18 @@ class _Trim:
     min_count: int = 1  # occurrences that a subword needs
 
 
-def main(arguments: list[str] | None = None):  # None: as typed
-    "The command `xlnb trim`."
+@plain_warnings()
+@errors_as_sentences()
+def main(arguments: list[str]):  # e.g. ['my-model', '--text', 'de.txt', '--output', 'german']
+    "The command `xlnb trim`; invalid input ends with one sentence."
     settings = settings_from_arguments(_Trim, arguments)
     if settings.langs is None:
         lines = read_lines(settings.text)
     else:
         lines = corpus_lines(open_corpus(settings.text, parse_languages(settings.langs)))
     print(trim_model(settings.model, lines, settings.output, settings.min_count))
+
+# %% ../../nbs/encoder/07_trimming.ipynb #tr1mcomm
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])

@@ -7,7 +7,7 @@ __all__ = ['buffer_names', 'mean_tensor', 'average_checkpoints', 'run_snapshots'
            'main']
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd002
-import shutil, sys
+import shutil
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,7 @@ from xlnb.base.core import (
     verify_checksums,
     write_checksums,
 )
+from ..base.errors import errors_as_sentences
 from ..encoder.encoder import checkpoint_shapes, shape_differences
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd004
@@ -242,10 +243,8 @@ def run_average(settings: Average) -> str:  # what was done
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd019
 @plain_warnings()
+@errors_as_sentences()
 def main(argv: list[str]):  # e.g. ['runs/my-run', '--last', '3', '--output', 'mean']
     "Average as the arguments say; invalid input ends with one sentence."
     utf8_output()
-    try:
-        print(run_average(settings_from_arguments(Average, argv)))
-    except (ValueError, OSError) as e:
-        sys.exit(f"xlnb: {e}")  # settings and networks; files and disks
+    print(run_average(settings_from_arguments(Average, argv)))
