@@ -332,7 +332,9 @@ def test_settings_that_cannot_be_are_refused_with_what_can(wrong, says):
 def test_what_is_not_given_is_filled_in(given):
     full = resolve(Settings(**given))
     empty = {f.name for f in fields(Settings) if getattr(full, f.name) is None}
-    assert empty == {"source_share"} and resolve(full) == full
+    # those of a network, and what is not written unless it is asked for
+    assert empty == {"source_share", "dropout", "snapshot_every", "average_last"}
+    assert resolve(full) == full
     assert all(getattr(full, name) == value for name, value in given.items())
     mono = monolingual_settings(full)
     assert (mono.langs, mono.steps, mono.vocab_size) == (

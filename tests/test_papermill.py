@@ -4,6 +4,8 @@ import fcntl, json, os, pty, re, select, shutil, struct, subprocess, sys, termio
 from pathlib import Path
 
 import nbformat, pytest
+from conftest import ROOT
+from papermill.inspection import inspect_notebook
 
 from xlnb.base.terminal import notebook_parameters
 
@@ -273,6 +275,13 @@ def test_help_is_the_manual(checkout):
         "out",
     } <= names.keys()
     assert all(f"  {name}: " in out for name in names) and "Unknown type" not in out
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
+def test_no_parameter_is_missing_in_the_help(path):
+    "papermill takes a second = in a line for that of an assignment, and skips the parameter."
+    names = notebook_parameters(json.loads(path.read_text(encoding="utf-8")))
+    assert {*inspect_notebook(path)} == {*names}
 
 
 def test_xlm_e_as_typed_at_a_terminal(checkout):

@@ -1,6 +1,7 @@
 """A token store made by many tasks: the same bytes as by one, after kills too; sentences for what is not installed."""
 
 import json, os, signal, subprocess, sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import xlnb.text.own as own
 import xlnb.text.preparation as preparation
 import xlnb.text.tokens as tokens
 from xlnb.base.core import ConfigError, DataError
+from xlnb.text.cldr import cldr_corpus
 from xlnb.text.contamination import survey
 from xlnb.text.corpora import Corpus
 from xlnb.text.own import open_corpus
@@ -227,6 +229,19 @@ def test_text_of_ones_own_is_not_looked_through_when_it_is_opened(tokenizer, tmp
     make(tokenizer, tmp_path / "store", 2, corpus)
     overlap = json.loads((tmp_path / "store" / "overlap.json").read_text())
     assert overlap == {name: surveyed.facts[name] for name in overlap}
+
+
+def test_other_pairs_or_amounts_have_another_store(tmp_path):
+    "Counts of a folder's lines are left out of a store's name; what is chosen of a text is not."
+    for pair, seed in (("de-en", 0), ("de-fr", 1)):
+        for lang in pair.split("-"):
+            (tmp_path / f"train.{pair}.{lang}").write_text("\n".join(sentences(seed, 600)))
+    whole = open_corpus(tmp_path)
+    english = replace(whole, pairs={"de-en": whole.pairs["de-en"]})
+    fewer = replace(whole, facts=whole.facts | {"chosen_lines": {"de-en": 100, "de-fr": 100}})
+    embedded = [cldr_corpus(("de", "en"), 1, n, n, 5) for n in (50, 100)]
+    folders = {batches.data_folder(c, 500) for c in (whole, english, fewer, *embedded)}
+    assert len(folders) == 5
 
 
 def test_a_language_without_lines_is_an_error(tokenizer, tmp_path):

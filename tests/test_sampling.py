@@ -1024,7 +1024,7 @@ def test_a_file_that_is_not_there_is_reported_with_its_neighbours(tmp_path):
     ):
         with pytest.raises(DataError, match=words):
             entropic_sampling(tmp_path / name)
-    with pytest.raises(DataError, match="Is a directory"):
+    with pytest.raises(DataError, match="is a folder"):
         read_pair_counts(tmp_path)
     for content, words in (
         (b"pair,count\nd\xe9-en,3\n", "UTF-8"),

@@ -204,8 +204,8 @@ class Settings(RunSettings):
     contrast: float = 0.0  # weight of a sentence contrast (InfoNCE) on pairs
     warm_heads_steps: int = 0  # first steps, which train the heads alone; needs init
     warm_heads_rate: float = 2e-3  # highest learning rate of these steps
-    # of the states and attention weights of each network
-    generator_dropout: float | None = None
+    generator_dropout: float | None = None  # of the generator's states and attention weights
+    # of the discriminator's states and attention weights
     discriminator_dropout: float | None = None
 
     bitexts: ClassVar[tuple] = ("x-y", "en-x")

@@ -500,6 +500,9 @@ def open_bitext(
 ) -> Corpus:
     "The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs."
     corpus, available, lines = _open_with_lines(s, corpus)
+    chosen = {"pairs": lines, "noise": s.noise, "unseen": s.untrained}
+    if not is_named(s.corpus):
+        chosen["chosen_lines"] = lines  # "pairs" of a folder are a count
     groups = measured_pairs(s)
     tested = {pair for pair, group in groups.items() if group in ("pivot", "others")}
     return replace(
@@ -509,7 +512,7 @@ def open_bitext(
         valid={pair: rows for pair, rows in corpus.valid.items() if pair in tested},
         tests=_tests_of(corpus.tests, groups),
         gold=_tests_of(corpus.gold, groups),
-        facts=corpus.facts | {"pairs": lines, "noise": s.noise, "unseen": s.untrained},
+        facts=corpus.facts | chosen,
     )
 
 # %% ../nbs/04_xy_lent.ipynb #c0d0c579

@@ -31,7 +31,7 @@ from xlnb.base.core import (
     split_pair,
     torch_generator,
 )
-from .catalogue import COUNTED
+from .catalogue import COUNTED, OWN_TEXT
 from .corpora import Corpus, Lines, check_streams, line_pairs, mismatched, text_lines
 from .counts import checked_probabilities
 from .mixture import Mixture
@@ -123,10 +123,18 @@ _READERS = ("core", "corpora", "formats", "messages", "folders", "hub")
 _STORES = ("vocab", "tokenizers", "tokens", "batches")
 
 
+def _deciding_facts(corpus: Corpus) -> dict:
+    "Facts that determine the text; of a folder without counts of its lines, which need a pass over all of them."
+    if corpus.facts.get("origin") != OWN_TEXT:
+        return corpus.facts
+    facts = {name: fact for name, fact in corpus.facts.items() if name not in COUNTED}
+    return facts | {"pairs": sorted(corpus.pairs)}
+
+
 def _corpus_hash(corpus, vocab_size, alpha, vocabulary: Vocabulary | None) -> str:
     "Short hash of what determines a vocabulary and its stores: facts or text, settings, code, SentencePiece."
     code = source_hash(*_READERS, "catalogue", "cldr", "own", *_STORES)
-    facts = {name: fact for name, fact in corpus.facts.items() if name not in COUNTED}
+    facts = _deciding_facts(corpus)
     key = [corpus.name, corpus.langs, facts, vocab_size, alpha, code]
     if not corpus.identified:
         key.append(text_hash(corpus.text, corpus.pairs, corpus.valid, corpus.valid_text))

@@ -24,6 +24,7 @@ from xlnb.base.core import (
     split_pair,
 )
 from xlnb.text.catalogue import (
+    OWN_TEXT,
     cached_json,
     columns_of,
     distinct_rows,
@@ -359,7 +360,7 @@ def folder_corpus(
     "The corpus of a folder; `ConfigError` for a language that it lacks, `DataError` for its files."
     langs = _chosen(folder, langs)
     sources = _sources_of(folder, langs)
-    facts = {"corpus": folder.name, "origin": "text of one's own"}
+    facts = {"corpus": folder.name, "origin": OWN_TEXT}
     facts["sha256"] = _checksums(folder, sources, langs)
     key = [langs, facts["sha256"]]
     lists = cached_json("folders", folder.name, key, _CODE, lambda: _all_held_out(sources, langs))
