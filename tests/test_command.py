@@ -123,7 +123,7 @@ def test_two_files_are_searched_in_both_directions(saved_network, tmp_path, caps
 
 
 OUTPUT = ["--output", "out.npy"]
-# command → arguments, in which PATH is what cannot be read
+# command → arguments; PATH stands for the unreadable file
 READING = {
     "align": ["PATH", "b.txt"],
     "prepare": ["PATH", "--vocabulary", "v"],

@@ -302,7 +302,7 @@ def _remove_older(target: Path):
 def writing_in_run(
     target: Path,  # a checkpoint or a snapshot
 ):
-    "Raise `CheckpointError`, which says where training goes on, for what cannot be written into a run's folder."
+    "Errors of writing into a run's folder become a `CheckpointError` that says where training resumes."
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
