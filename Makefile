@@ -1,8 +1,8 @@
 # Nothing has to be typed before these: each sets up .venv first (but for gpu-check), and does what is left to do when
 # called again.
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
-#   make test    lint, the notebooks as lessons, tests/ without what is marked slow: 17 minutes on two cores
-#   make test-all                    also the notebooks that train, and the slow tests: 45 minutes; owed before a release
+#   make test    lint, the notebooks as lessons, tests/ without what is marked slow: about a quarter of an hour on two cores
+#   make test-all                    also the notebooks that train, and the slow tests; owed before a release
 #   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
 #   make campaigns                   damaged files, kills and full disks by the hundred: hours; make test has a small part
 #   make render nb=text/11_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows

@@ -28,8 +28,8 @@ Each module is generated from a notebook in nbs/ that explains it. From the grou
 __doc__ += """
     base.core                What every notebook stands on: where files are, seeds, errors that help, run records, one
                              figure style
-    base.errors              What the system says of a file, a folder or a disk, as one sentence with what to do, for
-                             commands and notebooks
+    base.errors              Errors of files, folders and disks as one sentence that says what to do, in commands and
+                             notebooks
     base.terminal            What makes `papermill nbs/03_xlm_e.ipynb -p size base` work as typed, show how far it is,
                              and refuse a misspelt parameter
     base.docstrings          What a comment says beside a parameter is shown by `help` and by `?`, and by editors in
@@ -68,8 +68,8 @@ __doc__ += """
                              shares of languages
     text.mixture             A sequence of sources with given probabilities, in which a formula of the position says
                              which source comes next
-    text.phases              Which languages a run reads when, how evenly, and how much of it is masked: a line of
-                             text, parsed, checked, drawn
+    text.phases              When a run reads which languages, with which exponent and mask rates: a line of text,
+                             parsed, checked, drawn
     text.batches             Corpus, vocabulary and token store by one call, kept under `runs/`; the batches of a run;
                              what held-out text is measured against
     text.preparation         Text of any size into a token store: cut, encoded and joined by tasks on one machine, on
@@ -94,7 +94,7 @@ __doc__ += """\
                              any library opens
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in
                              translation pairs, replaced tokens, and which sentence translates which
-    training.processes       What processes of a run tell each other: results, errors, and that one has ended
+    training.processes       Communication between the processes of a run: results, errors, and the end of one of them
     training.training        One training loop for one process or many: losses pooled over processes, a learning-rate
                              schedule, atomic checkpoints, and a time limit
     training.averaging       The mean of saved networks: of the last snapshots of a run, or of any folders with the
@@ -138,8 +138,8 @@ __doc__ += """\
     pretraining.experiments  Named grids of runs: what has no record yet is run through papermill, what has one is
                              drawn
     pretraining.plans        The cost of a run before it starts: parameters, FLOPs, memory, hours, disk
-    pretraining.snapshots    The networks of a run in folders of their names: at its end, every n steps, and as the
-                             mean of the last snapshots
+    pretraining.snapshots    The networks of a run, saved at its end, every n steps, and as the mean of the last
+                             snapshots
     pretraining.pretraining  What every paper needs around its method: settings, run folders, training phases, saved
                              networks, records, one `run(recipe)`, a command line
     pretraining.claims       What a paper says, as comparisons of arms and rules over them; a direction over seeds,

@@ -82,7 +82,7 @@ def _network_cells(
     settings: Retrieve,
     sides,  # two lists of sentences
 ) -> list[tuple]:  # system, layer, vectors, accuracy in both directions
-    "What the network finds, and the same one with fresh weights, raw and centred."
+    "Accuracy of the network and of the same one untrained, with raw and with centred vectors."
     from xlnb.encoder.loading import load_model_and_tokenizer
     from xlnb.measures.retrieval import retrieval_by_layer, sentence_reading, untrained
 
@@ -99,8 +99,8 @@ def _network_cells(
     return cells
 
 # %% ../nbs/09_command.ipynb #retrcel3
-def _in_percent(cells: list[tuple]) -> str:  # as of `_network_cells`
-    "A line for each, under a head."
+def _in_percent(cells: list[tuple]) -> str:  # as in `_network_cells`
+    "The accuracies as a table in percent."
     import pandas as pd
 
     columns = ["system", "layer", "vectors", "first → second", "second → first"]
@@ -109,8 +109,8 @@ def _in_percent(cells: list[tuple]) -> str:  # as of `_network_cells`
     return table.to_string(index=False, float_format="{:.1f}".format)
 
 # %% ../nbs/09_command.ipynb #retrcel4
-def run_retrieve(settings: Retrieve) -> str:  # what was found
-    "Accuracy@1 in per cent as a table; `DataError` for files of different lengths and for empty lines."
+def run_retrieve(settings: Retrieve) -> str:  # table
+    "Accuracy@1 in percent, beside the baselines; `DataError` for files of different lengths and for empty lines."
     from xlnb.measures.retrieval import accuracy, chance, string_overlap
     from xlnb.text.corpora import read_moses
 

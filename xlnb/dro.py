@@ -713,7 +713,7 @@ def _limits(limits) -> dict:
 
 # %% ../nbs/04a_dro.ipynb #63ebc929
 def find_bad_bitext(
-    trajectory: list[dict] | None = None,  # rounds of a run, as of `next_round`
+    trajectory: list[dict] | None = None,  # rounds of a run, as in `next_round`
     pairs: dict | None = None,  # pair → iterable of (line, line); either of the two, or both
     baseline: dict | None = None,  # pair → loss of a finished run without re-sampling
     sample: int = 1_000,  # lines of each pair that are looked at

@@ -356,7 +356,7 @@ def compare(
     second: Settings,  # alike but for the model
     task: str,
     target: str,  # a language, or of Tatoeba and FLORES a pair, such as 'de-en'
-):  # as of `scores.paired_bootstrap_of_ratios`, points of the task's first measure
+):  # as in `scores.paired_bootstrap_of_ratios`, points of the task's first measure
     """The difference of two models on one test, with an interval from resampled examples; earlier results are reused.
 
     Raises `DataError` for a measure that is no ratio of sums over examples, such as a correlation, and for a training
@@ -556,7 +556,7 @@ def recorded(
     records: list[dict],  # of `08_evaluation`
 ) -> (
     pd.DataFrame
-):  # as of `evaluate`, the model under its name, the newest of what was evaluated twice
+):  # as in `evaluate`, the model under its name, the newest of what was evaluated twice
     "The scores of all records, one below another."
     if not records:
         return pd.DataFrame()

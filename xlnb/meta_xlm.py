@@ -197,9 +197,9 @@ class Settings(RunSettings):
     match_order: str | None = None  # exact | dictionary: words are translated first, then matched
     frozen: bool = False  # whether the body is left untrained
     distil: float = 0.0  # weight of the distance to the monolingual model
-    # states (squared difference, by word) | kl-matched | kl (of guesses, see below)
+    # states (squared difference by word) | kl-matched | kl (of predictions, see below)
     distil_loss: str = "states"
-    distil_temperature: float = 1.0  # of the guesses
+    distil_temperature: float = 1.0  # of the softmax of kl-matched and kl
     # of states and attention weights; None: that of the source, 0 without
     dropout: float | None = None
     source_share: float | None = None  # of the text that is in the source language
@@ -380,7 +380,7 @@ def _check_order(s: Settings):
 
 # %% ../nbs/05_meta_xlm.ipynb #ch3cksha
 def _check_source_share(s: Settings):
-    "Raise `ConfigError` for a share that is none, or beside phases, which set shares too."
+    "Raise `ConfigError` for an invalid share, and for a share beside phases, which set shares too."
     if s.source_share is None:
         return
     if s.phases:
@@ -393,7 +393,7 @@ def _check_source_share(s: Settings):
 
 # %% ../nbs/05_meta_xlm.ipynb #chkd15t1
 def _check_distillation(s: Settings):
-    "Raise `ConfigError` for a distillation that is none, and for a dropout that is none."
+    "Raise `ConfigError` for invalid settings of distillation and dropout."
     if not 0 <= s.distil < math.inf:
         raise ConfigError(f"distil={s.distil} is not 0 or more")
     if s.distil_loss != "states" and not s.distil:
@@ -999,7 +999,7 @@ class Student(MaskedLanguageModel):
         return sums | {"distil": self.distance(hidden, batch)}
 
     def distance(self, hidden, batch):
-        "Squared difference of the states, a mean over their width, summed over words."
+        "Squared difference of the states: mean over the hidden size, sum over words."
         student = _word_means(hidden, batch["words"])
         teacher = _word_means(self.teacher_states(batch, hidden.device), batch["teacher_words"])
         return (student - teacher).float().square().mean(-1).sum()
@@ -1013,7 +1013,7 @@ class Student(MaskedLanguageModel):
 
 # %% ../nbs/05_meta_xlm.ipynb #gue5st00
 class SharedVocabulary(NamedTuple):
-    "What teacher and student are compared over."
+    "The subwords over which teacher and student are compared."
 
     teacher_ids: torch.Tensor  # (subwords,)
     student_ids: torch.Tensor  # (subwords,) ids of the same subwords
@@ -1043,7 +1043,7 @@ def guessed_words(
     batch: dict,  # masked for the student, with the words of both
     shared: SharedVocabulary,
 ) -> torch.Tensor:  # numbers of words, ascending
-    "The words that the student has to guess and that are the same subword for both."
+    "The words that the student has to predict and that are the same subword for both."
     words = _words_of_one_subword(batch["words"])
     words = words[torch.isin(words, _words_of_one_subword(batch["teacher_words"]))]
     labels = batch["labels"][torch.isin(batch["words"], words)]
@@ -1052,14 +1052,14 @@ def guessed_words(
 
 
 def hide_from_teacher(batch: dict, mask: int) -> dict:  # masked; id of the teacher's mask
-    "The batch with the teacher's mask at every word in which the student has to guess."
+    "The batch with the teacher's mask at every word in which the student has to predict."
     words = batch["words"][batch["labels"] != -100]
     is_hidden = torch.isin(batch["teacher_words"], words[words >= 0])
     return batch | {"teacher_ids": batch["teacher_ids"].masked_fill(is_hidden, mask)}
 
 # %% ../nbs/05_meta_xlm.ipynb #gue5st01
 class GuessingStudent(Student):
-    "A masked language model, distilled from a teacher's guesses at the same masked words."
+    "A masked language model, distilled from a teacher's predictions at the same masked words."
 
     def __init__(self, network, ids, teacher: EncoderForMaskedLM, weight, shared: SharedVocabulary):
         super().__init__(network, ids, teacher.encoder, weight)
@@ -1140,10 +1140,10 @@ def load_teacher(source: Path) -> Encoder:
 
 # %% ../nbs/05_meta_xlm.ipynb #gue5st03
 def guessing_student(s: Settings, data: MetaData, network: EncoderForMaskedLM) -> GuessingStudent:
-    "The student of `kl-matched` and `kl`; `CheckpointError`, `ConfigError` for a source without guesses to compare."
+    "The student of `kl-matched` and `kl`; `CheckpointError`, `ConfigError` for a source that does not fit."
     if not has_output_layer(data.source):
         raise CheckpointError(
-            f"{data.source.name} has no output layer of a masked language model, whose guesses "
+            f"{data.source.name} has no output layer of a masked language model, whose predictions "
             f"distil_loss={s.distil_loss!r} compares: use distil_loss='states', or another source"
         )
     tokenizer = load_model_tokenizer(data.source)

@@ -392,7 +392,7 @@ def _generate(
 
 # %% ../nbs/06a_translation.ipynb #translt1
 def _never_generated(model: EncoderDecoder, tokenizer, options: dict) -> list[int]:
-    "Ids that no translation has: rows of the model without a token, and tokens that stand for no text."
+    "Ids that are never generated: rows of the embedding matrix without a token, and tokens without text."
     spare = range(number_of_ids(tokenizer), model.config.vocab_size)
     allowed = {role_id(tokenizer, role) for role in ROLES}
     allowed |= {value for name, value in options.items() if name.endswith("_token_id")}

@@ -705,7 +705,7 @@ def read_contexts(
     language: str | None = None,  # code, for the segmenter
     tokenizer=None,  # the folder's own if None
     vocabulary: list[str] | None = None,  # words that get vectors; None: the most frequent
-    segmenter="auto",  # as of `find_segmenter`
+    segmenter="auto",  # as in `find_segmenter`
     settings: Distillation = Distillation(),
     batch_size: int = 64,  # lines in a batch
     quiet: bool = False,  # no progress bar

@@ -191,7 +191,7 @@ class Settings(RunSettings):
     budget_flops: float | None = None  # instead of steps: training FLOPs to spend
     # x-y: pairs of all languages | en-x: pairs with English alone
     bitext: str | None = None
-    # order of a pair: either, with p = 0.5; False: that of its name, de before en
+    # sentences of a pair are swapped with p = 0.5; False: those of de-en are German, English
     flip_pairs: bool | None = None
     parallel_share: float = 0.5  # share of a step's tokens that are in translation pairs
     rtd_weight: float | None = None  # λ, weight of the discriminator's loss
@@ -316,7 +316,7 @@ def _check_combination(settings: Settings):
 
 # %% ../nbs/03_xlm_e.ipynb #dr0p0ut1
 def _check_dropout(settings: Settings):
-    "Raise `ConfigError` for a dropout that is none, or of a network that a run has not."
+    "Raise `ConfigError` for a dropout outside [0, 1), or one of a discriminator that is not trained."
     for part in ("generator", "discriminator"):
         dropout = getattr(settings, f"{part}_dropout")
         if dropout is not None and not 0 <= dropout < 1:
@@ -430,7 +430,7 @@ def make_batches(
     # language pair → share of the pair tokens; None: by alpha
     pair_probabilities: dict | None = None,
     text_probabilities: dict | None = None,  # language → share of the text; None: by alpha
-    phase_pairs: Callable | None = None,  # as of `pretraining.make_batches`
+    phase_pairs: Callable | None = None,  # as in `pretraining.make_batches`
 ) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."
     return pretraining.make_batches(

@@ -132,7 +132,7 @@ class Settings(xlm_e.Settings):
         return parse_languages(self.unseen) if self.unseen else []
 
     def for_record(self) -> dict:
-        "As of XLM-E, with the other corpus by its name and contents."
+        "As in XLM-E; the other corpus is given by its name and a hash of its contents, not by its path."
         named = {}
         if self.more_bitext:
             named["more_bitext"] = corpus_for_record(self.more_bitext, self.langs, partly=True)
@@ -195,7 +195,8 @@ def resolve(settings: Settings) -> Settings:
     _check(settings)
     settings = _with_named_vocabulary(settings)
     settings = fill_in(settings, **execution_defaults(settings.recipe))
-    by_paper = settings.recipe == "paper" and not settings.init  # which has its vocabulary
+    # a network to start from brings its vocabulary
+    by_paper = settings.recipe == "paper" and not settings.init
     resolved = fill_in(
         settings,
         sampler="entropic" if settings.bitext == "x-y" else "exponent",
@@ -680,7 +681,7 @@ def scores(
     test: str,
     group: str,  # 'pivot', 'others' or 'unseen'
     measure: str = "acc@1c",
-    system: str = "",  # as of `reports.layer_means`
+    system: str = "",  # as in `reports.layer_means`
 ) -> list[float]:  # percent, layer by layer
     "Scores of one group of pairs."
     return layer_means({"metrics": _metrics_of(record, group)}, test, measure, system)
@@ -688,7 +689,7 @@ def scores(
 
 def best_score(
     record: dict, test: str, group: str, measure: str = "acc@1c", system: str = ""
-) -> float:  # as of `scores`
+) -> float:  # as in `scores`
     "Score of one group of pairs at the layer above 0 that is best at held-out retrieval, percent."
     metrics = _metrics_of(record, group)
     return best_layer({"metrics": metrics, "curve": record["curve"]}, test, measure, system)

@@ -249,7 +249,7 @@ def sha256_file(path) -> str:
 
 
 def file_state(path) -> tuple[str, int, int, int]:  # path, size, times
-    "What differs after a change of a file, without reading it."
+    "Path, size and times of a file; one of them differs after a change."
     facts = os.stat(path)
     # a copy can keep the time of modification, but not the time of the inode's change
     return os.path.abspath(path), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
@@ -261,7 +261,7 @@ def _sha256_of(path: str, *size_and_times: int) -> str:
 
 
 def sha256_once(path) -> str:
-    "Hex sha256 of a file, which a process reads once while its size and times stay."
+    "Hex sha256 of a file, computed once a process unless size or times change."
     return _sha256_of(*file_state(path))
 
 
@@ -767,7 +767,7 @@ def check_tensor(
 # %% ../../nbs/base/00_core.ipynb #7786603e
 def check_batch(
     batch,  # what was given for one
-    **shapes,  # name of a tensor that it must have → shape, as of `check_tensor`
+    **shapes,  # name of a tensor that it must have → shape, as in `check_tensor`
 ):
     "`ConfigError` for what is no dict or lacks a tensor, `DataError` for a tensor of another shape."
     if not isinstance(batch, Mapping):

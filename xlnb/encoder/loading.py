@@ -42,7 +42,7 @@ def model_folder(
 
 # %% ../../nbs/encoder/06_loading.ipynb #19682f28
 def model_title(
-    model,  # as of `model_folder`
+    model,  # as in `model_folder`
 ) -> str:
     "A model's name without a path: that of its folder or run, of a hub model with its revision."
     folder = model_folder(model)

@@ -46,7 +46,7 @@ _BATCH = 1_000  # lines
 def count_subwords(
     tokenizer,  # fast, of Hugging Face
     lines: Iterable[str],
-) -> np.ndarray:  # (ids,): how often each of them occurs
+) -> np.ndarray:  # (ids,) occurrences of each
     "Counts of all ids of a tokenizer in a text, special tokens that it adds aside; `DataError` without any."
     counts = np.zeros(number_of_ids(tokenizer), np.int64)
     lines = iter(lines)
@@ -87,7 +87,7 @@ def _single_characters(vocabulary: dict[str, int], used: set[str]) -> set[str]:
 
 # %% ../../nbs/encoder/07_trimming.ipynb #bb84654b
 def _merge_steps(token: str, ranks: dict[tuple, int]) -> set[str]:
-    "All that BPE builds on the way to a subword."
+    "The intermediate results of the merges by which BPE builds a subword, and the subword."
     parts = list(token)
     built = set(parts)
     while pairs := [pair for pair in zip(parts, parts[1:]) if pair in ranks]:
@@ -104,7 +104,7 @@ def _merge_steps(token: str, ranks: dict[tuple, int]) -> set[str]:
 
 # %% ../../nbs/encoder/07_trimming.ipynb #ef9b598a
 def _merges(state: dict) -> list[tuple[str, str]]:
-    "The merges of BPE in order; none of other models."
+    "The merges of BPE in order; of other models an empty list."
     merges = state["model"].get("merges", [])
     return list(map(tuple, merges))
 
@@ -277,7 +277,7 @@ def _parameters(folder: Path) -> int:
 
 
 def _check_cuts(folder: Path, tokenizer, lines: list[str]):
-    "Raise `DataError` unless the tokenizer in a folder cuts lines as another does."
+    "Raise `DataError` unless the tokenizer in a folder segments lines as another does."
     written = load_model_tokenizer(folder)
     for line in lines:
         if written.tokenize(line) != tokenizer.tokenize(line):
@@ -325,7 +325,7 @@ def _write_folder(folder: Path, path: Path, tokenizer, ids: list[int]) -> tuple[
 def trim_model(
     model,  # folder of an encoder with its tokenizer, of a run, or a name on the hub
     lines: Iterable[str],  # of the text whose subwords stay
-    output,  # folder to write, which appears whole or not at all
+    output,  # folder to write, which appears only when it is complete
     min_count: int = 1,  # occurrences that a subword needs
 ) -> Trimmed:
     """Write a model with the subwords of a text alone.

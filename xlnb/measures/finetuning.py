@@ -381,7 +381,7 @@ class Span(NamedTuple):
     "The best answer in a text, and how much better it is than none."
 
     text: str
-    # logits: of the answer minus of `<s>`; below a threshold the question has no answer
+    # logits of the answer minus those of `<s>`; below a threshold the question has no answer
     margin: float
 
 
@@ -621,7 +621,7 @@ class ItemBatches:
         units = [*map(self._rows, order[position * self.batch_size :][: self.batch_size].tolist())]
         units.sort(key=self._length, reverse=True)
         share = units[index :: self.micro_batches]
-        # every process has to take part in a step, with an example that is not counted if with none
+        # every process takes part in a step; one without examples gets an example that is not counted
         counted = {"is_counted": bool(share)}
         share = share or units[-1:]
         batches = []
@@ -683,7 +683,7 @@ def each_batch(
     network,
     batches: list,  # the longest first
     read,  # (network, batch) → None
-    quiet: bool | None = False,  # as of `progress_bar`
+    quiet: bool | None = False,  # as in `progress_bar`
 ):
     "Read batches with dropout off; on a CPU every thread of torch has batches, and a replica, of its own."
     all_threads = torch.get_num_threads()
@@ -717,10 +717,10 @@ def each_batch(
 
 # %% ../../nbs/measures/08_finetuning.ipynb #041b8094
 class Reading(NamedTuple):
-    "How a network reads what it is to answer."
+    "How a network computes its predictions."
 
     precision: str = "fp32"  # fp32 | bf16
-    quiet: bool | None = False  # as of `progress_bar`
+    quiet: bool | None = False  # as in `progress_bar`
     shared: bool = False  # whether all processes call this, each for a share of the items
 
 # %% ../../nbs/measures/08_finetuning.ipynb #041b809b
@@ -760,7 +760,7 @@ class FineTuning:
     epsilon: float = 1e-6  # of Adam
     max_length: int = 128  # tokens of an item, at most what the network takes
     max_minutes: float = 30.0  # of one call; the next goes on
-    precision: str = "fp32"  # fp32 | bf16, as of `TrainingConfig`
+    precision: str = "fp32"  # fp32 | bf16, as in `TrainingConfig`
 
     def __post_init__(self):
         choose("precision", self.precision, ["fp32", "bf16"])
@@ -856,7 +856,7 @@ def _keep_best(network, tokenizer, out, step, score, epoch_ends: bool):
 
 # %% ../../nbs/measures/08_finetuning.ipynb #l3arn3r1
 class _Learner(NamedTuple):
-    "A network with a new head, and what it reads."
+    "A network with a new head, its tokenizer, and the batches it is trained on."
 
     network: nn.Module
     tokenizer: object
@@ -880,7 +880,7 @@ def _learner(model, task: LearnedTask, recipe: FineTuning, seed: int) -> _Learne
 
 # %% ../../nbs/measures/08_finetuning.ipynb #ep0chbe5
 def _choose_epoch(learner: _Learner, task: LearnedTask, out: Path, reading, step: int) -> dict:
-    "The score on dev, of answers by all processes; process 0 keeps the network if it is the best."
+    "The score on dev, on which all processes predict; process 0 saves the network if it is the best."
     network, tokenizer, limit, batches = learner
     answers = answers_of(
         network, tokenizer, task.kind, task.labels, task.dev, limit, task.translations, reading

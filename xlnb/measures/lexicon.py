@@ -27,7 +27,7 @@ def nearest_products(
     queries,  # (n, width)
     keys,  # (m, width)
     k: int = 1,  # keys wanted
-    block: int | None = None,  # as of `nearest`
+    block: int | None = None,  # as in `nearest`
 ) -> tuple[torch.Tensor, torch.Tensor]:  # products and numbers of keys, (n, k), largest first
     "The k keys with the largest product with each query, by cosine with one more column."
     queries = float_matrix(queries, "queries")
@@ -52,7 +52,7 @@ def nearest_csls(
     keys,  # (m, width)
     key_means,  # (m,), mean cosine of each key to its nearest words of the queries' language
     k: int = 1,  # keys wanted
-    block: int | None = None,  # as of `nearest`
+    block: int | None = None,  # as in `nearest`
 ) -> tuple[torch.Tensor, torch.Tensor]:  # 2 cos − r(key) and numbers of keys, (n, k), best first
     "The k best keys by CSLS (Conneau et al. 2018), without the constant r(query)."
     queries = unit_rows(queries)

@@ -463,7 +463,7 @@ def _read_by_all(
     translations: dict | None,
     reading: Reading,
 ) -> list | None:
-    "Answers, by all processes that see the network, which is all or the first alone; None in the others then."
+    "Predictions, computed by all processes, or by process 0 if not all see the network; then None in the others."
     is_seen = all(gathered((best / "selection.json").exists()))
     if not is_seen and rank_and_world()[0]:
         return None

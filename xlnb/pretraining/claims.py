@@ -195,7 +195,7 @@ def paired_difference(
     return *interval(differences), len(differences)
 
 
-def difference_text(comparison: Comparison, finished: dict) -> str:  # as of `paired_difference`
+def difference_text(comparison: Comparison, finished: dict) -> str:  # as in `paired_difference`
     "The difference with its interval, after the name of the measure where it has one."
     mean, half, seeds = paired_difference(comparison, finished)
     text = f"{mean:+.2f} ± {half:.2f} ({seeds} seeds)" if seeds > 1 else "fewer than two seeds yet"
@@ -437,7 +437,7 @@ def check_rows(
 # %% ../../nbs/pretraining/05_claims.ipynb #5f0f166b
 def checked_claims(
     claims: dict[str, Claim],
-    checks: dict[str, list[tuple]],  # as of `check_rows`
+    checks: dict[str, list[tuple]],  # as in `check_rows`
     marks: dict[str, str],  # claim → direction
 ) -> list[dict]:  # a row per check
     "Every claim with its direction by runs and its checks; `ConfigError` for a claim without checks."

@@ -170,7 +170,7 @@ def detection(
     batch: dict,  # masked, on the model's device
     samples: torch.Tensor,  # (masked tokens,) ids to replace them with
     ids: MaskIds,
-) -> dict:  # as of `rtd_diagnostics`
+) -> dict:  # as in `rtd_diagnostics`
     "RTD diagnostics of the detection of `samples`; special tokens, which are never replaced, are not counted."
     corrupted, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
     original = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])

@@ -296,7 +296,7 @@ def plan(
     mfu: float = 0.25,  # share of the peak that training reaches
     corpus_tokens: int = 0,  # of the token store; 0: unknown
     corpus_sentences: int = 0,
-    saved: int = 1,  # as of `disk_bytes`
+    saved: int = 1,  # as in `disk_bytes`
 ) -> Plan:
     "The cost of a run; `ConfigError` for an unknown device, or an invalid MFU or networks."
     if not 0 < mfu <= 1:

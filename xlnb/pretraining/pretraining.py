@@ -231,8 +231,8 @@ class RunSettings:
     # None: 30, and with recipe=paper no limit (inf)
     max_minutes: float | None = None
     checkpoint_minutes: float = 5.0  # minutes between checkpoints
-    snapshot_every: int | None = None  # steps between folders of the networks that stay
-    average_last: int | None = None  # snapshots, the last ones, whose mean is written at the end
+    snapshot_every: int | None = None  # steps between copies of the networks that are not deleted
+    average_last: int | None = None  # the mean of so many of the last snapshots is written
     test_lines: int | None = None  # lines of each generated test list
     recipe: str = "default"  # default | paper
     # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
@@ -401,7 +401,7 @@ def _check_batch(settings: RunSettings):
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #refusesc
 def refuse_schedules(settings: RunSettings):
-    "Raise `ConfigError` in runs of others than the four papers for snapshots, their mean, and sampling in phases."
+    "Raise `ConfigError` for snapshots, their mean and phases, in runs that are not of the four papers."
     for name in SCHEDULES:
         if value := getattr(settings, name):
             raise ConfigError(
@@ -533,7 +533,7 @@ def shape_of(
     return shape
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #40b30f28
-def init_for_record(init: str) -> str:  # as of `model_folder`, empty, or as in a record
+def init_for_record(init: str) -> str:  # as in `model_folder`, empty, or as in a record
     "Name and revision of a hub model; name of a folder and hash of its weights, `CheckpointError` without any."
     if not init or is_recorded(init):
         return init
@@ -554,7 +554,7 @@ def file_hashes(paths) -> list[str]:
     return [sha256_once(path) for path in paths]
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #6a070cd5
-def is_recorded(init: str) -> bool:  # as of `init_for_record`
+def is_recorded(init: str) -> bool:  # as in `init_for_record`
     "Whether `init` is what records have in place of a folder or a hub name."
     recorded = r"([^/]+-)?[0-9a-f]{12}|[\w.-]+/[\w.-]+@[0-9a-f]+"
     return bool(re.fullmatch(recorded, init)) and not Path(init).exists()
@@ -633,7 +633,7 @@ def start_config(
 # %% ../../nbs/pretraining/04_pretraining.ipynb #nam3dc0r
 def named_corpus(
     settings: RunSettings,  # filled in
-    **generated,  # as of `open_corpus`
+    **generated,  # as in `open_corpus`
 ) -> Corpus:
     "The corpus that the settings name; of a folder, what is in it is printed."
     if rank_and_world()[0] == 0 and (listing := describe_corpus(settings.corpus)):
@@ -1200,7 +1200,7 @@ def _train_and_save(
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #saven3tw
 def _whole(phase, settings, data, model):
-    "The model, or if it is sharded another one with the weights of its newest checkpoint."
+    "The model; for a sharded one, an unsharded model with the weights of its newest checkpoint."
     if not is_sharded(model):
         return model
     device = next(model.parameters()).device
@@ -1247,7 +1247,7 @@ def finished_phase(
     minutes: float | None = None,  # None: `max_minutes`
 ) -> Path:
     "Last checkpoint of a phase that others start from, trained once; `CheckpointError` if the time limit comes first."
-    # which are of the main phase
+    # snapshots are for the main phase
     settings = replace(settings, snapshot_every=None, average_last=None)
     folder = run_folder(phase, settings, data)
     last = folder / f"checkpoint-{phase.schedule(settings).steps:08d}"
@@ -1359,7 +1359,7 @@ _WITHOUT = {  # part of a corpus → what is not measured if it is empty
 
 
 def absent_measures(corpus: Corpus) -> list[str]:
-    "Measures that a corpus does not allow, a line each with the reason."
+    "Measures for which the corpus has no data, a line each with the reason."
     lines = [line for part, line in _WITHOUT.items() if not getattr(corpus, part)]
     if sum(lang in LOCALES for lang in corpus.langs) < 2:
         lines.append("fewer than two of the languages are in CLDR: no probes")
@@ -1493,7 +1493,7 @@ def _diverged_summary(
     settings: RunSettings,
     data: Prepared,
     error: NonFiniteLoss,
-) -> dict:  # as of `training.train`
+) -> dict:  # as in `training.train`
     folder = run_folder(phase, settings, data)
     untrained = {"step": -1, "tokens": 0, "seconds": 0.0}
     last = (read_log(folder) or [untrained])[-1]

@@ -66,7 +66,7 @@ def with_corpus(
     parameters: dict,  # of a run
     data: Prepared,
 ) -> dict:
-    "The parameters; of a `Corpus` that no setting names, with its name and the digest of its text and vocabulary."
+    "The parameters; of a run on a `Corpus` made in Python, with its name and a digest of its text and vocabulary."
     if data.corpus.identified:
         return parameters
     return parameters | {"corpus": f"{data.corpus.name}@{short_hash(data.folder.name)}"}
@@ -177,7 +177,7 @@ def best_layer(
     record: dict,
     test: str,
     measure: str = "acc@1c",
-    system: str = "",  # as of `layer_means`
+    system: str = "",  # as in `layer_means`
 ) -> float:  # percent; nan without that test
     "The score at the layer above 0 that is best at *held-out* retrieval, the last where that was not measured."
     scores = layer_means(record, test, measure, system)

@@ -281,8 +281,8 @@ def training_step(
     model,
     batches,
     settings,  # filled in, of any paper
-    loading: bool = False,  # as of `step_of`
-    prepared: StepBatches | None = None,  # whose batches a step loads; None: made in the step
+    loading: bool = False,  # as in `step_of`
+    prepared: StepBatches | None = None,  # batches that a step loads; None: made in the step
 ):
     "A function that trains one step. It tells `mark` where it is."
     config = training_config(settings)

@@ -400,7 +400,7 @@ def _over_baseline(
     baseline: str,  # e.g. 'words'
     column: str,  # one of COLUMNS
     languages: str = LANGUAGE_SETS[1],
-) -> tuple[float, float, int]:  # as of `claims.paired_difference`, points
+) -> tuple[float, float, int]:  # as in `claims.paired_difference`, points
     "What an encoder scores beyond a baseline that has no seeds."
     score = average(column, languages)
     level = score(groups[baseline][0])
@@ -437,7 +437,7 @@ def difference(
     pair: tuple[str, str],  # of encoders
     column: str,  # one of COLUMNS
     languages: str = LANGUAGE_SETS[1],
-) -> tuple[float, float, int]:  # as of `claims.paired_difference`, points
+) -> tuple[float, float, int]:  # as in `claims.paired_difference`, points
     "What the first scores beyond the second, seed by seed."
     return paired_difference(
         Comparison(column, *(("", name) for name in pair), average(column, languages)), {"": groups}
@@ -537,7 +537,7 @@ def _understanding_numbers(groups: dict) -> dict:
     }
 
 
-def _mean_over(groups, name, column, kind) -> float:  # languages of a kind, as of `_kind_of`
+def _mean_over(groups, name, column, kind) -> float:  # languages of a kind, as in `_kind_of`
     langs = [lang for lang, k in tested_languages(groups, column).items() if k == kind]
     return mean(mean_score(groups, name, column, lang) for lang in langs)
 

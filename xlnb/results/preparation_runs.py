@@ -323,7 +323,7 @@ def _alone(function: str, folder: Path, share: float) -> dict:
 class Scale:
     "Prepare synthetic text by one task and by several that are killed, and compare the stores."
 
-    folder: str  # for the text and the stores, some five times the text; removed at the end
+    folder: str  # for the text and the stores, about five times the size of the text; removed at the end
     megabytes: float = 2000  # of text
     languages: int = 100
     pairs: int = 1_000
@@ -405,7 +405,7 @@ def _thinned(measured: dict) -> dict:
 
 # %% ../../nbs/results/11a_preparation_runs.ipynb #prun0024
 def rates(record: dict) -> dict:  # name → tokens a second of processor time
-    "Tokens a second a core: of the whole command, of its step that encodes, and of others."
+    "Tokens a second a core: of the command, of its encoding step, and of other tokenising."
     one = record["one"]
     several = record["several"]
     cpu = {row["step"]: row["cpu"] for row in one["rows"]}  # at the end of each step
@@ -413,9 +413,9 @@ def rates(record: dict) -> dict:  # name → tokens a second of processor time
     killed = several["tokens"] / several["rows"][-1]["cpu"]
     return {
         "tokenizers alone": _rate(record["tokenizers"]),
-        "the step that encodes": one["tokens"] / encoding,
+        "xlnb prepare, encoding step": one["tokens"] / encoding,
         "xlnb prepare": one["tokens"] / cpu["join"],
-        f"{several['tasks']} tasks, {len(several['killed_at'])} kills": killed,
+        f"xlnb prepare, {several['tasks']} tasks, {len(several['killed_at'])} kills": killed,
         "datatrove's tokenising step": _rate([record["datatrove"]]),
     }
 
@@ -444,14 +444,15 @@ def _columns(rows: list[dict], *names: str) -> np.ndarray:  # (names, rows)
 
 
 def preparation_figure(record: dict):  # of this measurement
-    "Memory over the bytes read, and tokens a second a core; returns the figure."
+    "Largest memory of a task over the bytes read, and tokens a second a core; returns the figure."
     fig, (memory, speed) = figure("page", height=2.6, ncols=2, width_ratios=(3, 2))
-    passes = {"one task": ("one", "blue"), "two tasks, killed": ("several", "orange")}
+    passes = {"one task": ("one", "blue"), "two tasks": ("several", "orange")}
     for label, (name, colour) in passes.items():
         read, resident = _columns(record[name]["rows"], "read", "resident")
         memory.plot(read / 1e9, resident / 1e6, lw=1, color=PALETTE[colour], label=label)
-        for at in record[name]["killed_at"]:
-            memory.axvline(at / 1e9, color=PALETTE[colour], lw=0.6, ls=":")
+        for number, at in enumerate(record[name]["killed_at"]):
+            label = "_" if number else "killed"  # one entry of the legend for all
+            memory.axvline(at / 1e9, color=PALETTE[colour], lw=0.6, ls=":", label=label)
     memory.set(xlabel="GB read, cut text included", ylabel="memory of a task, MB", ylim=(0, None))
     memory.legend(loc="lower right", frameon=False)
     values = rates(record)

@@ -156,7 +156,7 @@ class Settings(Base):
     teacher: str | None = None
     # aggregated | fasttext | lsa, or files of vectors that share a space
     teacher_width: int | None = None  # of fastText's vectors; None: that of the network
-    # pull of the teacher's map towards the identity, as of `NearIdentity`
+    # pull of the teacher's map towards the identity, as in `NearIdentity`
     identity_weight: float | None = None
     hub: str = "en"  # language whose space is the common one
     teacher_lines: int | None = None  # of text in each language that vectors are distilled from
@@ -507,7 +507,7 @@ def lexicons(
 class TransferData(Prepared):
     "The data of a run, and what comes before the continuation where it is finished."
 
-    lexicon: tuple[dict, dict] = ({}, {})  # as of `lexicons`
+    lexicon: tuple[dict, dict] = ({}, {})  # as in `lexicons`
     start: Path | None = None  # network that is continued
     made: Path | None = None  # folder of what is made of it: vectors, teachers
     teacher: dict | None = None  # language → WordVectors, in one space
@@ -580,7 +580,7 @@ def distilled(
     data: Prepared,
     encoder,  # loaded, without a head
     cache: Path,  # folder; what is there of the same encoder is not done again
-    method: str = "x2static",  # as of `Distillation`
+    method: str = "x2static",  # as in `Distillation`
     **how,  # other settings of it
 ) -> dict[str, WordVectors]:  # language → vectors, in no common space
     "Vectors of every language out of an encoder, words as they are written."
@@ -604,8 +604,8 @@ def in_one_space(
     vectors: dict,  # language → WordVectors
     hub: str,
     known: dict,  # of `lexicons`
-    identity_weight: float = 0.0,  # as of `NearIdentity`; 0: free
-    min_agreement: float = 0.1,  # as of `map_to`
+    identity_weight: float = 0.0,  # as in `NearIdentity`; 0: free
+    min_agreement: float = 0.1,  # as in `map_to`
 ) -> dict:  # the same, normalised
     "All languages mapped to the hub by the known entries; where these are too few, by the shapes of the spaces."
 
@@ -1103,7 +1103,7 @@ def _distilled_scores(
     hub: str,
     lexicon: tuple[dict, dict],  # of `lexicons`
     system: str = "model",
-) -> dict:  # as of `translation_scores`; 'agreement' of each map
+) -> dict:  # as in `translation_scores`; 'agreement' of each map
     "Translations by vectors that are distilled from a network: as they are, and by maps, kept or refused alike."
     spaces = {
         space: in_one_space(unmapped, hub, lexicon[0], weight, min_agreement=0.0)

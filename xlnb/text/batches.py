@@ -264,7 +264,7 @@ class BatchShape:
     micro_tokens: int = 8192  # of a micro-batch, at most
     pair_form: str = "joined"  # one sequence of both sentences, or 'separate': a sequence for each
     restart_positions: bool = True  # of joined pairs: count anew in the second sentence
-    # order of joined pairs: either, with p = 0.5; False: that of the name, de before en
+    # sentences of joined pairs are swapped with p = 0.5; False: those of de-en are German, English
     flip_pairs: bool = True
 
     def __post_init__(self):
@@ -436,7 +436,7 @@ class MixedBatches(_SavedMixtures):
 
 # %% ../../nbs/text/13_batches.ipynb #phasedb1
 class PhasedBatches(MixedBatches):
-    "The same; from any step on, languages and mask rates may be others."
+    "The same, with shares of languages and mask rates that may change at any step."
 
     mask_rates = ()  # first step, and rates by part; none: those of the model
 

@@ -190,7 +190,7 @@ class LineIndex:
         self._look_up(*self._all_rare)
 
     def open(self):
-        "Look for all lines, also those that were closed."
+        "Search for all lines again, also those that were closed."
         hashes, owners = self._all_rare
         if len(self.rare) < len(hashes):
             self._look_up(hashes, owners)
@@ -328,7 +328,7 @@ class _Reading:
 
 # %% ../../nbs/text/02_contamination.ipynb #beginrdg
 def _begin(reading: _Reading, index: LineIndex):
-    "Nothing is seen yet of the lines of an index."
+    "Start a search for the lines of an index, none of which has been seen."
     reading.index = index
     reading.compared = index.compared
     reading.exact = np.zeros(len(index.lines), bool)
@@ -581,7 +581,7 @@ class TestSearch:
         self.readings = {}
 
     def start(self):
-        "Begin with nothing seen, as for the next part of a text."
+        "Start again with no line seen, for the next part of a text."
         self.readings = {}
         for index in self.indices.held.values():
             index.open()
@@ -662,7 +662,7 @@ def overlap_rows(
 def describe(
     facts: dict,  # from `survey`, alone or among others
 ) -> str:
-    "What was found in the training text, for people: a line for each language and each test."
+    "The survey as text: a line for each language and each test."
     out = ["training text:"]
     for lang, n in facts["lines"].items():
         near_another = _percent(facts["near_repeated"][lang], facts["near_sampled"][lang])
@@ -672,7 +672,7 @@ def describe(
 
 # %% ../../nbs/text/02_contamination.ipynb #af56f461
 def _wrapped(line: str) -> str:
-    "A line of a list, set in so much of a terminal's width."
+    "An item of a list, wrapped to the width of a terminal."
     indents = {"initial_indent": "  ", "subsequent_indent": "    "}
     whole = line.replace(" %", "\u00a0%")
     filled = textwrap.fill(whole, 100, **indents, break_on_hyphens=False, break_long_words=False)
@@ -685,7 +685,7 @@ def describe_tests(
     "What of the tests is in the training text, for people: one line for each test."
     tests = [test for test, lines in facts["test_lines"].items() if lines]
     if not tests:
-        return "no tests and no held-out pairs, whose lines could be in the training text"
+        return "no tests and no held-out pairs to search for in the training text"
     out = ["test lines in the training text, word for word + nearly:"]
     for test in tests:
         rows = [r for r in overlap_rows(facts) if r["test"] == test]

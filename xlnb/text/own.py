@@ -99,7 +99,7 @@ def _listed(sources: list[Source], pair: str, report: Report) -> dict[str, dict[
 
 
 def _held_out(sources: list[Source], pair: str, split: _Split) -> dict[str, list]:
-    "Part → rows of a pair that its split holds out, at most so many as are measured."
+    "Part → rows of a pair that are held out, at most MOST_HELD_OUT of each."
     held_out = {"valid": [], "test": []}
     if not split.valid_share + split.test_share:
         return held_out
@@ -114,7 +114,7 @@ def _held_out(sources: list[Source], pair: str, split: _Split) -> dict[str, list
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00027
 def _first_by_hash(rows: list) -> list:
-    "At most so many rows as are measured, chosen by hash, in their order; of too many each once."
+    "At most MOST_HELD_OUT rows, chosen by hash, in their order; repeated rows of a longer list once."
     if len(rows) <= MOST_HELD_OUT:
         return rows
     distinct = dict.fromkeys(rows)
@@ -402,7 +402,7 @@ _ALLOWED = (*CORPORA, "gettext", "gettext:folder", "hf:dataset", "an existing fo
 
 # %% ../../nbs/text/06a_own.ipynb #6fb45a6a
 def check_corpus(
-    corpus: str | Path,  # as of `open_corpus`, or what a record has in its place
+    corpus: str | Path,  # as in `open_corpus`, or what a record has in its place
 ) -> str:
     "The name or path of what a run may read; `ConfigError` for anything else."
     corpus = str(corpus)
@@ -492,7 +492,7 @@ def with_lacking_pairs(
     corpus: Corpus,
     other: Corpus,  # e.g. of CCAligned beside CCMatrix
 ) -> Corpus:
-    """A corpus and another's bitext in pairs of languages that it lacks; pairs of both are its own alone (XY-LENT, §5).
+    """A corpus with another's bitext for the language pairs that it lacks; pairs of both are not merged (XY-LENT, §5).
 
     No sentence that the corpus measures is trained on; what the other one holds out stays out."""
     held_out = _held_out_of(corpus)
@@ -509,7 +509,7 @@ def with_lacking_pairs(
 # %% ../../nbs/text/06a_own.ipynb #m0repa1t
 def more_pairs(
     corpus: Corpus,
-    name: str,  # of another, as of `open_corpus`; languages that it lacks are left out
+    name: str,  # of another, as in `open_corpus`; languages that it lacks are left out
 ) -> Corpus:
     "The corpus with the pairs that it lacks and another one has, which are printed."
     langs = corpus.langs if is_named(name) else _chosen(_folder_of(name), corpus.langs, True)

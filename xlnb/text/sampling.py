@@ -145,7 +145,7 @@ def _program(cost, allowed=(0,), **rows):
 # %% ../../nbs/text/11_sampling.ipynb #f7824d61
 def feasible_mass(
     counts,  # pair → sentences: a table, as for `target_marginals`; only which pairs exist matters
-    marginals: dict,  # language → share, as of `target_marginals`
+    marginals: dict,  # language → share, as in `target_marginals`
 ) -> tuple[
     float, list
 ]:  # 1 where they can be reached; [(languages, all their partners), …] that bind
@@ -433,7 +433,7 @@ def _changes(old, new):
 # %% ../../nbs/text/11_sampling.ipynb #6c478fea
 def repaired_marginals(
     counts,  # pair → sentences: a table, as for `target_marginals`
-    marginals: dict,  # language → share, as of `target_marginals`
+    marginals: dict,  # language → share, as in `target_marginals`
     repair: str,  # 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
     **options,  # floor=0.01 of 'nearest', strength=10 of 'relaxed'
 ) -> dict:  # language → share; `marginals` itself where it can be reached

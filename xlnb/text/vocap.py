@@ -87,7 +87,7 @@ def _new_rung(lines, subwords, character_coverage) -> dict:
 
 
 def _checksum(rung: dict) -> str:
-    "Of the subwords and the ALP, which are beside it in the file."
+    "The checksum that a file stores beside the subwords and the ALP."
     content = json.dumps([rung.get("alp"), rung.get("pieces")], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -180,14 +180,14 @@ class _Ladder:
 
     @property
     def step(self) -> int:
-        "From the smallest size to the next."
+        "Difference between the smallest size and the next."
         return max(16, self.smallest // 8)
 
     def path(self, key: str, subwords: int) -> Path:
         return self.work / f"{self.lang}-{subwords}-{key}.json"
 
     def text(self) -> list[str]:
-        "The lines to learn from, a random choice."
+        "The training lines, sampled at random."
         quota = min(self.lines, self.max_sentences)
         args = ({self.lang: self.stream}, {self.lang: self.lines}, {self.lang: quota}, self.seed)
         return list(sampled_lines(*args))
@@ -197,7 +197,7 @@ _texts = {}  # key → lines, of the language that this process learned from las
 
 
 def _key(ladder: _Ladder) -> str:
-    "What decides its models: text, coverage, SentencePiece; and the form of the files."
+    "Hash of what determines its models: text, coverage, SentencePiece, and the form of the files."
     text = ladder.text()
     facts = [text, ladder.character_coverage, sentencepiece.__version__, "sha256"]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
@@ -207,7 +207,7 @@ def _key(ladder: _Ladder) -> str:
 
 
 def _train_rung(ladder: _Ladder, key: str, subwords: int) -> int:
-    "Train a model of so many subwords unless its file is there; how many it has."
+    "Train a model with so many subwords unless its file exists; returns the number it has."
     path = ladder.path(key, subwords)
     if not path.exists():
         if key not in _texts:
@@ -241,7 +241,7 @@ def _climb(
     ladders: list[_Ladder],
     run,  # `map`, or that of a pool of processes
 ) -> list[Capacity]:
-    "Both ends of every ladder, then what is between them: each training is a call of its own."
+    "Both ends of every ladder, then the sizes between them: each training is a separate call."
     keys = list(run(_key, ladders))
     tops = run(_train_rung, ladders, keys, [ladder.largest for ladder in ladders])
     lows = run(_train_rung, ladders, keys, [ladder.smallest for ladder in ladders])
@@ -255,7 +255,7 @@ def _climb(
 
 # %% ../../nbs/text/07_vocap.ipynb #vc4p0005
 def _ladder_ends(size: int, languages: int) -> tuple[int, int]:
-    "A fifth of an equal share of the places, and ten of them."
+    "Smallest and largest size: a fifth of a language's equal share of the ids, and ten such shares."
     places = size - 5
     return max(1, places // (5 * languages)), min(places, 10 * places // languages)
 

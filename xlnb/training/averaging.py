@@ -37,7 +37,7 @@ from ..encoder.encoder import checkpoint_shapes, shape_differences
 _LIBRARIES = ("xlnb.encoder.heads", "xlnb.encoder.seq2seq", "transformers")
 
 
-def _network_class(folder: Path):  # None: no library here has it
+def _network_class(folder: Path):  # None: its library is not installed
     "The class that saved a network."
     names = read_json_object(folder / "config.json").get("architectures") or [""]
     for library in _LIBRARIES:
@@ -107,7 +107,7 @@ def _check_folders(folders: list[Path], output: Path):
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd009
 def _check_alike(networks: list[Path]):
-    "Raise `CheckpointError` for networks without a mean."
+    "Raise `CheckpointError` for networks that cannot be averaged."
     for network in networks:
         _check_like(network, networks[-1])
 

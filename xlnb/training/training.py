@@ -849,7 +849,7 @@ def train(
     folder,  # of the run: checkpoints and log.jsonl
     identity: dict | None = None,  # settings that must be equal when the run resumes
     evaluate=None,  # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
-    on_step=None,  # as of `update`
+    on_step=None,  # as in `update`
     on_snapshot=None,  # (line of the log), in process 0 every `snapshot_every` steps
     title: Callable | None = None,  # step → what is trained, before the progress
     quiet: bool = False,  # no progress bar, which is never in a notebook
