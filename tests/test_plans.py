@@ -14,7 +14,7 @@ def test_the_plan_of_text_follows_from_the_rates_that_are_given():
     assert isinstance(made, TextPlan) and made.trainings == 1000
     assert made.core_hours == pytest.approx({"vocabulary": 2e5 / 3600, "preparation": 1e3 / 3600})
     assert made.disk["token store"] == 4e9 + 8e7 and made.disk["text"] == 4e9
-    assert "what was given" in str(made) and "10 cores" in str(made) and "1,000" in str(made)
+    assert "your rate" in str(made) and "10 cores" in str(made) and "1,000" in str(made)
 
 
 def test_the_plan_of_text_says_what_it_extrapolates_from():

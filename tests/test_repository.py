@@ -102,7 +102,7 @@ def dotted(path):
 
 
 def test_imports_keep_to_the_contract():
-    "Rooms stand on the rooms below them, and papers apart from each other: pyproject.toml says which."
+    "Sub-packages import only those below them, and papers not each other: the contracts are in pyproject.toml."
     tool("lint-imports", "--no-cache", cwd=ROOT)
 
 

@@ -1,4 +1,4 @@
-"""How far a run's settings, a model's folder and a file of vectors travel: at most five rooms of the house.
+"""Which sub-packages a run's settings, a model's folder and a file of vectors pass through: at most five.
 
 A room is a sub-package; the modules on top, which people type, are one room."""
 

@@ -361,7 +361,7 @@ def corpus_lines(corpus: Corpus) -> Iterator[str]:
 # %% ../../nbs/encoder/07_trimming.ipynb #tr1mmain
 @dataclass(frozen=True)
 class _Trim:
-    "A model with the subwords of a text alone, as a folder."
+    "Write a model with only the subwords of a text to a folder."
 
     # encoder with its tokenizer: folder, run, or hub name
     model: Positional[Annotated[str, arg(metavar="MODEL")]]

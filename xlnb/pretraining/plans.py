@@ -362,7 +362,7 @@ class TextPlan:
 
 # %% ../../nbs/pretraining/03_plans.ipynb #txpl0005
 def _given_or(value: float | None, recorded) -> tuple[float, str]:
-    return recorded() if value is None else (value, "what was given")
+    return recorded() if value is None else (value, "your rate")
 
 
 def _text_bytes(text_bytes, tokens, sentences, vocab_size) -> dict:  # part → bytes

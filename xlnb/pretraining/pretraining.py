@@ -202,15 +202,16 @@ class RunSettings:
     steps: int | None = None  # optimiser steps
     batch_tokens: int | None = None  # tokens of a task in a step
     alpha: float = 0.7  # exponent of the language sampling
-    phases: str = ""  # by share of the steps: '60% en,de mask=0.3 | 40% all alpha=0.3'
-    learning_rate: float | None = None  # at the top of the schedule
-    warmup_steps: int | None = None  # of the learning rate
-    clip_norm: float | None = None  # largest norm of the whole gradient
+    # languages, exponent, mask rates by share of steps: 60% en,de mask=0.3 | 40% all alpha=0.3
+    phases: str = ""
+    learning_rate: float | None = None  # maximum of the schedule
+    warmup_steps: int | None = None  # steps in which the learning rate rises
+    clip_norm: float | None = None  # largest norm of the gradient of all parameters
     vocab_size: int | None = None  # rows of the embedding matrix: ids, special ones included
     # folder or hub name of a tokenizer; empty: trained on the corpus
     vocabulary: str = ""
-    width: int | None = None  # of the hidden states
-    layers: int | None = None  # of the primary network
+    width: int | None = None  # dimensions of the hidden states
+    layers: int | None = None  # blocks of the primary network
     relative_positions: str = "gated"  # gated | plain | none
     # initial values of the bias: local (favours near tokens) | random
     relative_bias_init: str = "local"

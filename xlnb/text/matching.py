@@ -625,7 +625,7 @@ def cldr_dictionaries(
 
 # %% ../../nbs/text/08_matching.ipynb #muse3ntr
 def _muse_entries(lang: str, source_lang: str, split: str, folder) -> list[tuple[str, str]]:
-    "The entries of a language; of whole lists those of the other direction where only they are there."
+    "The entries of a language; of full lists those of the opposite direction if only these exist."
 
     def entries(*pair):
         if folder is None:

@@ -228,7 +228,7 @@ class Average:
     # folders of networks or snapshots, oldest first; with --last the folder of one run
     folders: Positional[Annotated[tuple[str, ...], arg(metavar="FOLDER")]]
     output: str  # folder for the mean, which must not exist
-    last: int | None = None  # how many of a run's snapshots, the last ones, are averaged
+    last: int | None = None  # number of a run's last snapshots to average
 
 
 def run_average(settings: Average) -> str:  # what was done

@@ -54,7 +54,7 @@ class TrainingConfig:
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-6
     weight_decay: float = 0.01
-    clip_norm: float = 2.0  # largest norm of the whole gradient
+    clip_norm: float = 2.0  # largest norm of the gradient of all parameters
     precision: str = "fp32"  # 'fp32' or 'bf16' (autocast; softmax and losses stay in float32)
     # of several processes each holds everything ('ddp') or a share of it ('fsdp')
     parallel: str = "ddp"
