@@ -489,6 +489,15 @@ def test_row_numbers_are_no_indonesian(tmp_path):
         _split_source("toy", "test", datasets.Dataset.from_list(rows).select([]))
 
 
+@pytest.mark.parametrize("names", [("en", "xxq"), ("source", "target")])
+def test_a_column_of_translations_names_two_languages(names):
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list([{"translation": dict.fromkeys(names, "a")}])
+    message = f"column translation has {names[0]}, {names[1]}; two of its names"
+    with pytest.raises(DataError, match=message):
+        _split_source("toy", "train", data)
+
+
 def test_a_data_set_that_cannot_be_loaded(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
 

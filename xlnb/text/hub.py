@@ -244,6 +244,11 @@ def _split_source(name: str, split: str, data) -> Source:
     if "translation" in columns:
         keys = _language_columns(data[0]["translation"])
         reader = partial(_pair_reader, data, "translation", keys)
+        if len(keys) < 2:
+            raise DataError(
+                f"hf:{name}, {split}: the column translation has {', '.join(data[0]['translation'])}; "
+                "two of its names are to be languages, such as de and en"
+            )
     elif len(keys := _language_columns(data[0])) > 1:
         reader = partial(_pair_reader, data, None, keys)
     elif "text" in columns and (lang := _text_language(name)):
