@@ -24,6 +24,14 @@ def test_the_plan_of_text_says_what_it_extrapolates_from():
     assert min(made.core_hours.values()) > 0
 
 
+@pytest.mark.parametrize("change", [{"tokens": -1}, {"cores": 0}, {"rate": 0}])
+def test_the_plan_of_text_needs_numbers_above_zero(change):
+    options = {"text_bytes": 4e9, "tokens": 1e9, "sentences": 1e7, "vocab_size": 60_000} | change
+    [(name, value)] = change.items()
+    with pytest.raises(ConfigError, match=f"{name}={value} is not above 0"):
+        text_plan(**options)
+
+
 def test_without_a_record_a_rate_is_asked_for(monkeypatch):
     monkeypatch.setattr(plans, "read_records", lambda name: [])
     with pytest.raises(ConfigError, match="give rate"):
