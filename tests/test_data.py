@@ -10,6 +10,7 @@ import xlnb
 from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining.pretraining import EVERY_PHASE
 from xlnb.text import batches as data, vocab
+from xlnb.text.corpora import Corpus
 from xlnb.text.own import open_corpus
 from xlnb.text.tokens import SpecialIds, build_store
 from xlnb.text.vocab import train_vocab
@@ -159,6 +160,19 @@ def test_the_vocabulary_of_all_bitexts_is_not_reused_with_another_version(tmp_pa
     assert xy_lent.shared_vocabulary(s, corpus) == first
     monkeypatch.setattr(xy_lent, "LEARNED_BY", "sentencepiece 0.2.1")
     assert xy_lent.shared_vocabulary(s, corpus) != first
+
+
+def test_the_vocabulary_of_all_bitexts_is_not_shared_where_more_is_held_out(tmp_path, monkeypatch):
+    "Another language of the same files has held-out sentences of its own."
+    monkeypatch.setattr(xy_lent, "runs_folder", lambda: tmp_path)
+    monkeypatch.setitem(xy_lent.VOCABULARIES, "joint", lambda text, size, folder: folder.mkdir())
+    s = xy_lent.resolve(xy_lent.Settings(langs="de,en,ru", vocabulary="joint", vocab_size=400))
+    corpora = []
+    for langs in (("de", "en", "ru"), ("de", "en", "fr", "ru")):
+        text = dict.fromkeys(langs, ["a"])
+        corpora.append(Corpus("toy", langs, text, {}, {}, {}, {"sha256": {"toy.tmx": "0"}}))
+    folders = {xy_lent.shared_vocabulary(s, corpus) for corpus in corpora}
+    assert len(folders) == 2
 
 
 @pytest.mark.parametrize(
