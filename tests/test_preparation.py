@@ -29,6 +29,8 @@ from xlnb.text.preparation import (
     run_tasks,
 )
 from xlnb.text.tokens import StoreError, build_store, open_store
+from xlnb.pretraining import pretraining
+from xlnb import xlm_e
 
 SHARD = 1024
 
@@ -308,6 +310,30 @@ def test_a_run_takes_the_store_that_was_prepared(tokenizer, tmp_path, monkeypatc
     corpus = open_corpus(str(tmp_path / "own"), ["de", "en"])
     data = batches.prepare(corpus, len(tokenizer), vocabulary=vocabulary)
     assert str(data.store.folder) in said
+
+
+def test_a_run_takes_the_test_lines_that_its_store_has_counted(tokenizer, tmp_path, monkeypatch):
+    "The survey of the text is not made again."
+    monkeypatch.setattr(preparation, "run_tasks", at_once)
+    monkeypatch.setattr(preparation, "_executor_class", lambda name: None)
+    monkeypatch.setattr(batches, "runs_folder", lambda: tmp_path / "runs")
+    tokenizer.save_pretrained(tmp_path / "vocab")
+    for lang, seed in (("de", 0), ("en", 1)):
+        (tmp_path / "own").mkdir(exist_ok=True)
+        (tmp_path / "own" / f"train.{lang}").write_text("\n".join(sentences(seed, 1_500)))
+    s = xlm_e.Settings(
+        corpus=str(tmp_path / "own"), langs="de,en", vocabulary=str(tmp_path / "vocab")
+    )
+    s = xlm_e.resolve(s)
+    surveyed = pretraining.named_corpus(s).facts
+    assert "repeated" in surveyed
+    prepare_store(Prepare(s.corpus, s.vocabulary, langs="de,en", max_side=pretraining.max_side(s)))
+    monkeypatch.setattr(own, "survey", None)  # would fail when called
+    monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "empty"))
+    data = xlm_e.prepare_data(s)
+    facts = data.corpus.facts
+    assert facts == {name: surveyed[name] for name in facts} and "pairs" in facts
+    assert "word for word" in pretraining.overlap_report(data)
 
 
 def test_a_store_that_is_there_is_described(tokenizer, tmp_path, monkeypatch):

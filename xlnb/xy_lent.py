@@ -580,11 +580,12 @@ def shared_vocabulary(
         return s.vocabulary
     if start := start_folder(s):
         return start
-    code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
+    readers = ("core", "corpora", "formats", "messages", "folders", "hub")
+    code = source_hash(*readers, "catalogue", "cldr", "own", "vocab", "vocap")
     text = _text_of(corpus, s.trained)
     identity = corpus.facts.get("sha256") or text_hash(text)
     settings = (s.vocabulary, s.vocab_size)
-    key = [corpus.name, s.trained, identity, *settings, LEARNED_BY, code]
+    key = [corpus.name, corpus.langs, s.trained, identity, *settings, LEARNED_BY, code]
     folder = runs_folder() / "data" / f"vocabulary-{short_hash(key)}"
     with folder_lock(folder), suggesting_vocabulary():
         if not (folder / "vocab").exists():

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['source_hash', 'short_hash', 'folder_lock', 'Prepared', 'suggesting_vocabulary', 'data_folder', 'store_name',
-           'prepare', 'text_hash', 'all_text', 'BatchShape', 'draws_for_shares', 'SourceMixture', 'MixedBatches',
-           'PhasedBatches', 'separate_sides', 'MappedBatches', 'without_digits', 'script', 'token_frequencies',
-           'unigram_loss', 'encode_pairs', 'pack_blocks']
+           'prepared_overlap', 'prepare', 'text_hash', 'all_text', 'BatchShape', 'draws_for_shares', 'SourceMixture',
+           'MixedBatches', 'PhasedBatches', 'separate_sides', 'MappedBatches', 'without_digits', 'script',
+           'token_frequencies', 'unigram_loss', 'encode_pairs', 'pack_blocks']
 
 # %% ../../nbs/text/13_batches.ipynb #1f71da55
 import fcntl, hashlib, io, json, math, os, tokenize, unicodedata
@@ -27,6 +27,7 @@ from xlnb.base.core import (
     ConfigError,
     choose,
     derive_seed,
+    read_json_object,
     runs_folder,
     split_pair,
     torch_generator,
@@ -179,6 +180,22 @@ def data_folder(
 def store_name(max_side: int, shuffle_pairs: bool = False) -> str:
     "The folder of a store in that of its corpus."
     return f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}"
+
+
+def prepared_overlap(
+    corpus: Corpus,  # as it was opened
+    vocab_size: int,  # as for `prepare`
+    vocabulary: Path | str,
+    max_side: int,
+) -> dict | None:
+    "Test lines and pairs that `xlnb prepare` has counted in this text; None where it has made no store of it."
+    folder = data_folder(corpus, vocab_size, open_vocabulary(vocabulary)) / store_name(max_side)
+    file = folder / "overlap.json"
+    if not (file.exists() and (folder / "manifest.json").exists()):
+        return None
+    pairs = open_store(folder, verify=False).pairs
+    lines = {pair: source.counts["lines"] for pair, source in pairs.items()}
+    return read_json_object(file) | {"pairs": lines}
 
 # %% ../../nbs/text/13_batches.ipynb #1d873dab
 def prepare(

@@ -660,9 +660,11 @@ def overlap_rows(
 
 # %% ../../nbs/text/02_contamination.ipynb #39d35024
 def describe(
-    facts: dict,  # from `survey`, alone or among others
+    facts: dict,  # from `survey`, alone or among others, or from `overlap_facts`
 ) -> str:
     "The survey as text: a line for each language and each test."
+    if "lines" not in facts:
+        return describe_tests(facts)
     out = ["training text:"]
     for lang, n in facts["lines"].items():
         near_another = _percent(facts["near_repeated"][lang], facts["near_sampled"][lang])

@@ -8,7 +8,7 @@ __all__ = ['HELD_OUT_SHARE', 'MOST_HELD_OUT', 'CORPORA', 'folder_corpus', 'check
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00003
 import math, re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, islice, starmap
@@ -356,6 +356,8 @@ def folder_corpus(
     folder: Folder,
     langs=None,  # 'de,en' or a list of our codes; None: all that are there
     surveyed: bool = True,  # False: repeats and test lines are not looked for
+    # the corpus → its test lines and pairs as counted before, or None
+    counted: Callable | None = None,
 ) -> Corpus:
     "The corpus of a folder; `ConfigError` for a language that it lacks, `DataError` for its files."
     langs = _chosen(folder, langs)
@@ -370,9 +372,11 @@ def folder_corpus(
     held_out = (valid, lists["tests"], facts)
     valid_text = lists["valid_text"]
     corpus = Corpus(folder.name, tuple(langs), text, pairs, *held_out, valid_text=valid_text)
+    note_survey(corpus, {})
     if not surveyed:
-        return note_survey(corpus, {})
-
+        return corpus
+    if counted and (counts := counted(corpus)):
+        return note_survey(corpus, counts)
     counts = cached_json("surveys", folder.name, key, _CODE, lambda: _survey_corpus(corpus, lists))
     facts |= {"left_out": counts["left_out"], "pairs": counts["pairs"]}
     return note_survey(corpus, counts["overlap"])
@@ -439,6 +443,7 @@ def open_corpus(
     langs=None,  # language codes; None: all that a folder has
     test_lines: int = 500,  # lines of each generated test list
     surveyed: bool = True,  # False: text of one's own is not looked through for repeats and tests
+    counted: Callable | None = None,  # as of `folder_corpus`
     **generated,  # of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
 ) -> Corpus:
     "The corpus of that name or folder in those languages; raises `ConfigError` or `DataError`."
@@ -446,7 +451,7 @@ def open_corpus(
         return cldr_corpus(langs, test_lines=test_lines, **generated)
     if is_named(corpus):
         return load_corpus(corpus, langs)
-    return folder_corpus(_folder_of(corpus), langs, surveyed)
+    return folder_corpus(_folder_of(corpus), langs, surveyed, counted)
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00042
 def corpus_for_record(

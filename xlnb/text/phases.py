@@ -6,6 +6,7 @@
 __all__ = ['SamplingPhase', 'parse_phases', 'first_steps', 'languages_at', 'pairs_of', 'phase_rows', 'phase_lines', 'draw_phases']
 
 # %% ../../nbs/text/12a_phases.ipynb #phcd0002
+import math
 from dataclasses import dataclass
 
 from ..base.core import ConfigError, PALETTE, choose, figure, our_code, split_pair
@@ -23,16 +24,24 @@ class SamplingPhase:
     pair_mask_rate: float | None = None  # the same of pairs
 
 # %% ../../nbs/text/12a_phases.ipynb #phcd0005
-def _number(
-    where: str, name: str, text: str, low: float, high: float
-) -> float:  # low < number < high
+# setting → its numbers, and in words
+_NUMBERS = {
+    "alpha": (lambda value: 0 < value <= 1, "above 0 and up to 1"),
+    "temperature": (lambda value: 1 <= value < math.inf, "of 1 or more"),
+    "mask": (lambda value: 0 < value < 1, "above 0 and below 1"),
+    "pair_mask": (lambda value: 0 < value < 1, "above 0 and below 1"),
+}
+
+
+def _number(where: str, name: str, text: str) -> float:
     "A number of a phase; `ConfigError` for any other text."
+    is_allowed, words = _NUMBERS[name]
     try:
         value = float(text)
     except ValueError:
-        value = None
-    if value is None or not low < value < high:
-        raise ConfigError(f"{where}: {name}={text} is no number above {low:g} and below {high:g}")
+        value = math.nan
+    if not is_allowed(value):
+        raise ConfigError(f"{where}: {name}={text} is no number {words}")
     return value
 
 # %% ../../nbs/text/12a_phases.ipynb #cd00051s
@@ -66,28 +75,25 @@ def _languages(where: str, word: str, before: tuple, langs: list[str]) -> tuple[
         )
     return tuple(lang for lang in langs if lang in chosen)
 
-
-_OPTIONS = ("alpha", "temperature", "mask", "pair_mask")
-
 # %% ../../nbs/text/12a_phases.ipynb #cd00061s
 def _options(where: str, words: list[str]) -> dict:
     "Exponent and mask rates of a phase, as fields of `SamplingPhase`."
     typed = {}
     for word in words:
         name, _, text = word.partition("=")
-        if choose(f"{where}: setting", name, _OPTIONS) in typed:
+        if choose(f"{where}: setting", name, _NUMBERS) in typed:
             raise ConfigError(f"{where}: {name} comes twice: give it once")
         typed[name] = text
     if "alpha" in typed and "temperature" in typed:
         raise ConfigError(f"{where}: alpha and temperature say the same: give one of them")
     values = {}
     if "alpha" in typed:
-        values["alpha"] = _number(where, "alpha", typed["alpha"], 0, 1.0001)
+        values["alpha"] = _number(where, "alpha", typed["alpha"])
     if "temperature" in typed:
-        values["alpha"] = 1 / _number(where, "temperature", typed["temperature"], 0.9999, 1e6)
+        values["alpha"] = 1 / _number(where, "temperature", typed["temperature"])
     for name, field in (("mask", "mask_rate"), ("pair_mask", "pair_mask_rate")):
         if name in typed:
-            values[field] = _number(where, name, typed[name], 0, 1)
+            values[field] = _number(where, name, typed[name])
     return values
 
 # %% ../../nbs/text/12a_phases.ipynb #phcd0007
