@@ -355,12 +355,21 @@ class TextPlan:
         rows = []
         for part, hours in self.core_hours.items():
             time = _duration(hours / self.cores)
-            rows.append(f"{part:12} {time} on {self.cores} cores, from {self.measured[part]}")
+            rows.append(
+                f"{part:12} {time} on {self.cores} core{'s' * (self.cores > 1)}, from {self.measured[part]}"
+            )
         if self.trainings:
             rows.append(f"{'trainings':12} {self.trainings:,}")
         return "\n".join([*rows, f"{'disk':12} {_parts(self.disk, _BYTES)}"])
 
 # %% ../../nbs/pretraining/03_plans.ipynb #txpl0005
+def _check_positive(**numbers):
+    "Raise `ConfigError` for a number that is given and not above 0."
+    for name, value in numbers.items():
+        if value is not None and not value > 0:
+            raise ConfigError(f"{name}={value} is not above 0")
+
+
 def _given_or(value: float | None, recorded) -> tuple[float, str]:
     return recorded() if value is None else (value, "your rate")
 
@@ -385,6 +394,8 @@ def text_plan(
     training_seconds: float | None = None,  # per million characters; None: as recorded
 ) -> TextPlan:
     "What vocabulary, preparation and files cost; `ConfigError` where nothing is recorded or given."
+    _check_positive(text_bytes=text_bytes, tokens=tokens, sentences=sentences, cores=cores)
+    _check_positive(rate=rate, training_seconds=training_seconds)
     hours = {}
     measured = {}
     trainings = ladder_trainings(vocab_size, vocap_languages) if vocap_languages else 0

@@ -53,6 +53,7 @@ from xlnb.text.batches import (
     Prepared,
     folder_lock,
     prepare,
+    prepared_overlap,
     short_hash,
     source_hash,
 )
@@ -640,7 +641,16 @@ def named_corpus(
     if rank_and_world()[0] == 0 and (listing := describe_corpus(settings.corpus)):
         print(listing, flush=True)
     langs = parse_languages(settings.langs)
-    return open_corpus(settings.corpus, langs, test_lines=settings.test_lines, **generated)
+    options = {"test_lines": settings.test_lines, "counted": partial(_prepared_overlap, settings)}
+    return open_corpus(settings.corpus, langs, **options, **generated)
+
+
+def _prepared_overlap(settings: RunSettings, corpus: Corpus) -> dict | None:
+    "As `prepared_overlap`, in the store of a run."
+    vocabulary = settings.vocabulary if settings.names_vocabulary else start_folder(settings)
+    if not vocabulary:
+        return None
+    return prepared_overlap(corpus, settings.vocab_size, vocabulary, max_side(settings))
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37s34
 def prepare_data(

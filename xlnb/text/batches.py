@@ -181,7 +181,7 @@ def store_name(max_side: int, shuffle_pairs: bool = False) -> str:
     "The folder of a store in that of its corpus."
     return f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}"
 
-
+# %% ../../nbs/text/13_batches.ipynb #prepovl1
 def prepared_overlap(
     corpus: Corpus,  # as it was opened
     vocab_size: int,  # as for `prepare`

@@ -194,6 +194,17 @@ def _language_columns(first_row: dict) -> dict[str, str]:
             langs.setdefault(lang, column)
     return langs
 
+# %% ../../nbs/text/01c_hub.ipynb #hubtrk01
+def _translation_keys(where: str, first_value: dict) -> dict[str, str]:
+    "The languages of a column of translations; `DataError` for less than two."
+    keys = _language_columns(first_value)
+    if len(keys) < 2:
+        raise DataError(
+            f"{where}: the column translation has {', '.join(first_value)}; two of its names are "
+            "to be languages, such as de and en"
+        )
+    return keys
+
 
 def _text_language(name: str) -> str | None:
     "The language that the last words of a data set's name say."
@@ -242,13 +253,8 @@ def _split_source(name: str, split: str, data) -> Source:
         raise DataError(f"hf:{name}, {split}: no row in this split: name another one")
     part = PARTS.get(re.split("[^a-z]", split)[0], "train")
     if "translation" in columns:
-        keys = _language_columns(data[0]["translation"])
+        keys = _translation_keys(f"hf:{name}, {split}", data[0]["translation"])
         reader = partial(_pair_reader, data, "translation", keys)
-        if len(keys) < 2:
-            raise DataError(
-                f"hf:{name}, {split}: the column translation has {', '.join(data[0]['translation'])}; "
-                "two of its names are to be languages, such as de and en"
-            )
     elif len(keys := _language_columns(data[0])) > 1:
         reader = partial(_pair_reader, data, None, keys)
     elif "text" in columns and (lang := _text_language(name)):

@@ -339,6 +339,14 @@ def _survey_corpus(corpus: Corpus, lists: dict) -> dict:  # JSON values
     left_out = {name: counts for name, counts in left_out.items() if counts}
     return {"overlap": overlap, "pairs": rows, "left_out": left_out}
 
+# %% ../../nbs/text/06a_own.ipynb #0wnsurv1
+def _surveyed(corpus: Corpus, lists: dict) -> Corpus:
+    "The corpus with its survey among its facts, made once for the same files and code."
+    key = [list(corpus.langs), corpus.facts["sha256"]]
+    counts = cached_json("surveys", corpus.name, key, _CODE, lambda: _survey_corpus(corpus, lists))
+    corpus.facts.update(left_out=counts["left_out"], pairs=counts["pairs"])
+    return note_survey(corpus, counts["overlap"])
+
 # %% ../../nbs/text/06a_own.ipynb #15a78c21
 _CODE = (
     "own",
@@ -356,8 +364,7 @@ def folder_corpus(
     folder: Folder,
     langs=None,  # 'de,en' or a list of our codes; None: all that are there
     surveyed: bool = True,  # False: repeats and test lines are not looked for
-    # the corpus → its test lines and pairs as counted before, or None
-    counted: Callable | None = None,
+    counted: Callable | None = None,  # corpus → its test lines and pairs as counted before, or None
 ) -> Corpus:
     "The corpus of a folder; `ConfigError` for a language that it lacks, `DataError` for its files."
     langs = _chosen(folder, langs)
@@ -370,16 +377,13 @@ def folder_corpus(
     text, pairs = _streams(_Training(sources, _not_trained_on(sources, lists)), langs)
     _check_held_out(folder, pairs, valid)
     held_out = (valid, lists["tests"], facts)
-    valid_text = lists["valid_text"]
-    corpus = Corpus(folder.name, tuple(langs), text, pairs, *held_out, valid_text=valid_text)
-    note_survey(corpus, {})
+    texts = {"valid_text": lists["valid_text"]}
+    corpus = note_survey(Corpus(folder.name, tuple(langs), text, pairs, *held_out, **texts), {})
     if not surveyed:
         return corpus
     if counted and (counts := counted(corpus)):
         return note_survey(corpus, counts)
-    counts = cached_json("surveys", folder.name, key, _CODE, lambda: _survey_corpus(corpus, lists))
-    facts |= {"left_out": counts["left_out"], "pairs": counts["pairs"]}
-    return note_survey(corpus, counts["overlap"])
+    return _surveyed(corpus, lists)
 
 # %% ../../nbs/text/06a_own.ipynb #ef7d7f90
 def _check_held_out(folder: Folder, pairs: dict, valid: dict):
