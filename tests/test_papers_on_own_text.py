@@ -10,6 +10,7 @@ from xlnb import meta_xlm, translation, veco, xlm_e, xy_lent
 from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining.pretraining import absent_measures, run
 from xlnb.results import static_runs
+from xlnb.text.batches import data_folder
 from xlnb.text.corpora import Corpus
 from xlnb.text.own import open_corpus
 
@@ -189,6 +190,12 @@ def test_xy_lent_takes_all_that_a_corpus_has():
     assert {pair: list(rows) for pair, rows in read.pairs.items()} == pairs
     with pytest.raises(ConfigError, match="'cldr', which has as many sentences as it is asked for"):
         xy_lent.open_bitext(settings_of(xy_lent, amounts="corpus"))
+
+
+def test_another_choice_of_a_folders_pairs_has_another_store(folder):
+    opened = open_corpus(str(folder), "de,en,ru")
+    chosen = [xy_lent.open_bitext(settings_of(xy_lent, pair_lines=n), opened) for n in (90, 120)]
+    assert len({data_folder(bitext, 80) for bitext in chosen}) == 2
 
 
 def test_languages_of_pairs_alone_are_in_the_shared_vocabulary():

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings as profile, strategies as st
 from warm import run_module
 
+from xlnb import xlm_e
 from xlnb.base.core import ConfigError, read_records, split_pair, torch_generator
 from xlnb.text.batches import token_frequencies
 from xlnb.text.catalogue import data_root
@@ -395,6 +396,22 @@ def test_the_papers_recipe_gives_its_numbers_and_yields_to_what_is_given(size):
         resolve(Settings(size=size, recipe="paper", langs="de,en,fr", vocab_size=900)).vocab_size
         == 900
     )
+
+
+@pytest.mark.parametrize("size", PAPER)
+def test_a_budget_replaces_the_papers_steps_and_keeps_its_share_of_warm_up(size):
+    before = {name: dict(values) for name, values in PAPER.items()}
+    complete = resolve(Settings(size=size, recipe="paper"))
+    assert complete.warmup_steps == before[size]["warmup_steps"]
+    flops = 1000.5 * xlm_e.training_flops(complete)["standard"]
+    full = resolve(Settings(size=size, recipe="paper", budget_flops=flops))
+    assert full.steps == 1000
+    share = before[size]["warmup_steps"] / before[size]["steps"]
+    assert full.warmup_steps == round(share * 1000)
+    mine = resolve(Settings(size=size, recipe="paper", budget_flops=flops, warmup_steps=3))
+    assert mine.warmup_steps == 3
+    # the values for later runs are the same
+    assert PAPER == before and resolve(Settings(size=size, recipe="paper")) == complete
 
 
 def test_every_experiment_can_be_resolved_and_compares_equal_tokens():
