@@ -1493,10 +1493,15 @@ def test_guesses_are_in_the_loss_and_the_teacher_stays_outside(
     assert weights(tmp_path).keys() == load_file(source / "model.safetensors").keys()
 
 
-def test_guesses_that_cannot_be_compared_are_refused(tmp_path, parts, source):
+def test_guesses_that_cannot_be_compared_are_refused(tmp_path, parts, source, monkeypatch):
     s = small(parts="none", distil=1.0, distil_loss="kl", source=str(source))
     with pytest.raises(ConfigError, match="another tokenizer: give its folder as vocabulary too"):
         make_model(s, replace(parts, source=source))
+    nothing = (np.array([], int), np.array([], int))
+    with monkeypatch.context() as m:
+        m.setattr(M, "shared_ids", lambda *tokenizers: nothing)
+        with pytest.raises(ConfigError, match="there are none: use distil_loss='states'"):
+            make_model(replace(s, distil_loss="kl-matched"), replace(parts, source=source))
     new_model(Encoder, network_config(s), 3).save_pretrained(tmp_path)
     parts.tokenizer.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="has no output layer.*use distil_loss='states'"):

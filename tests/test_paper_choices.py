@@ -14,8 +14,10 @@ from transformers import AutoTokenizer, RobertaConfig, RobertaForMaskedLM, XLMRo
 
 from xlnb import meta_xlm, veco, xlm_e, xy_lent
 from xlnb.base.core import ConfigError, DataError, torch_generator
+from xlnb.pretraining.held_out import texts_by_language
 from xlnb.pretraining.pretraining import (
     announce_plan,
+    held_out_spec,
     run_folder,
     run_identity,
     train_phase,
@@ -153,6 +155,18 @@ def test_a_run_trains_on_its_masked_cls(data):
     assert model.counts(batch)["tlm"] == (batch["labels"] != -100).sum() and sums["tlm"] > 0
 
 
+def test_held_out_losses_are_of_subwords_alone(data):
+    "A masked <s> is guessed from its position, and has no frequency to compare the loss with."
+    settings = [tiny(mask_cls=mask, pair_sides="both") for mask in (False, True)]
+    first, second = (
+        texts_by_language(data, held_out_spec(s, s.masking), ["de", "en"]) for s in settings
+    )
+    for lang, text in second.items():
+        assert not (text.batch["labels"] == SpecialIds.of(data.tokenizer).bos).any()
+        assert torch.equal(text.batch["labels"], first[lang].batch["labels"])
+        assert text.unigram == first[lang].unigram
+
+
 def test_masking_of_specials_has_three_forms():
     batch = {"input_ids": torch.tensor([[0, 7, 2]])}
     with pytest.raises(ConfigError, match="mask_special='frist' is not one of False, True, first"):
@@ -226,6 +240,8 @@ def test_english_pairs_alone_or_all(corpus, data, tmp_path, monkeypatch):
     assert english.folder != data.folder
     batches = xlm_e.make_batches(settings, english)
     assert batches.parts["pairs"].planned.keys() == {"de-en", "en-ru"}
+    # without pairs there is nothing that English is needed for
+    assert tiny(bitext="en-x", langs="de,ru", tasks="mlm").bitext == "en-x"
     with pytest.raises(DataError, match="reads pairs with en, and toy has de-ru: use bitext='x-y'"):
         others = {pair: rows for pair, rows in corpus.pairs.items() if pair == "de-ru"}
         xlm_e.with_bitext(settings, replace(corpus, name="toy", pairs=others))
@@ -257,6 +273,8 @@ def test_choices_name_a_run_unless_they_are_the_default(data):
         (dict(mask_cls=True), "mask_cls=True with pair_sides='one'.*give pair_sides='both'"),
         (dict(bitext="none"), "bitext='none' is not one of"),
         (dict(bitext="en-x", langs="de,ru"), "bitext='en-x' with langs='de,ru'.*use bitext='x-y'"),
+        (dict(steps=None, budget_flops=-1.0), "budget_flops=-1.0 is not above 0"),
+        (dict(steps=None, budget_flops=math.inf), "budget_flops=inf is not above 0"),
         (dict(generator_dropout=1.0), "generator_dropout=1.0 is not from 0 to below 1"),
         (
             dict(tasks="mlm+tlm", discriminator_dropout=0.1),

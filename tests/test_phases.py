@@ -9,8 +9,10 @@ from safetensors.torch import load_file
 
 from xlnb import meta_xlm, veco, xlm_e, xy_lent
 from xlnb.base.core import ConfigError, DataError
+from xlnb.encoder.heads import head_flops
 from xlnb.pretraining.pretraining import (
     SCHEDULES,
+    mean_masking,
     phase_choices,
     phase_report,
     record_of,
@@ -142,6 +144,31 @@ def test_phases_are_part_of_a_run_only_where_there_are_any(data):
     assert "phases" not in run_identity(xlm_e.PHASE, plain, data)
     batches = xlm_e.make_batches(plain, data)
     assert "mask_rate" not in batches(0, 0) and len(batches.parts["text"].mixture.versions) == 1
+
+
+def test_flops_and_plans_count_the_masks_of_all_phases(data):
+    "Half of the steps at rates of 30 % and 20 % cost as much as all of them at the means."
+    s = small(phases="50% all mask=0.3 pair_mask=0.2 | 50% all", pair_mask_rate=0.4)
+    masking = mean_masking(s, s.masking)
+    assert (masking.text_rate, masking.pair_rate) == pytest.approx((0.225, 0.3))
+    plain = replace(s, phases="", pair_mask_rate=masking.pair_rate)
+    more, less = (xlm_e.training_flops(x)["standard"] for x in (s, plain))
+    head = head_flops(xlm_e.network_configs(s)["generator"])
+    text_tokens = 256
+    assert more - less == pytest.approx(3 * text_tokens * (0.225 - 0.15) * head)
+    budget = 100.5 * more
+    assert small(phases=s.phases, pair_mask_rate=0.4, steps=None, budget_flops=budget).steps == 100
+    for paper in (xlm_e, xy_lent):
+        planned = [paper.RECIPE.plan(x, data) for x in (s, plain)]
+        assert planned[0] != planned[1]
+
+
+@pytest.mark.parametrize("paper", [veco, meta_xlm])
+def test_plans_of_the_others_count_them_too(paper, data):
+    parts = {"parts": "none"} if paper is meta_xlm else {}
+    s = small(paper, phases="50% all mask=0.9 | 50% all", **parts)
+    prepared = paper.prepare_data(s)
+    assert paper.plan_of(s, prepared) != paper.plan_of(replace(s, phases=""), prepared)
 
 
 def test_plan_and_table_name_them():

@@ -128,6 +128,7 @@ from xlnb.pretraining.pretraining import (
     held_out_spec,
     main,
     max_side,
+    mean_masking,
     named_corpus,
     network_config,
     new_masked_lm,
@@ -1152,10 +1153,16 @@ def guessing_student(s: Settings, data: MetaData, network: EncoderForMaskedLM) -
     shared = SharedVocabulary(*shared, MaskIds.of(tokenizer).mask, s.distil_temperature)
     return GuessingStudent(network, ids, masked_lm_from(data.source)[0], s.distil, shared)
 
-
+# %% ../nbs/05_meta_xlm.ipynb #ids2cmp0
 def _ids_to_compare(s, tokenizer, student_tokenizer) -> list[torch.Tensor]:
     if s.distil_loss == "kl-matched":
-        return list(map(torch.from_numpy, shared_ids(tokenizer, student_tokenizer)))
+        shared = shared_ids(tokenizer, student_tokenizer)
+        if not len(shared[0]):
+            raise ConfigError(
+                "distil_loss='kl-matched' compares subwords that are in both vocabularies, and there are "
+                "none: use distil_loss='states'"
+            )
+        return list(map(torch.from_numpy, shared))
     if tokenizer.get_vocab() != student_tokenizer.get_vocab():
         raise ConfigError(
             "distil_loss='kl' compares all ids, and the source has another tokenizer: give its "
@@ -1311,7 +1318,8 @@ def record_facts(
     held_out = hold_out(s, data, s.source_lang)
     _, start = start_network(s, data)
     length = pretraining.BY_SIZE[s.size].length
-    flops = step_flops([network_config(s)], length, s.batch_tokens, 0, MASKING)
+    masking = mean_masking(s, MASKING)
+    flops = step_flops([network_config(s)], length, s.batch_tokens, 0, masking)
     steps = trained.summary["tokens"] / s.batch_tokens
     return {
         "flops": {part: n * steps for part, n in flops.items()},
@@ -1354,7 +1362,8 @@ def plan_of(s: Settings, data: MetaData) -> str:  # resolved
     plans = []
     for settings, prepared in phases:
         networks = {"generator": (EncoderForMaskedLM, network_config(settings))}
-        plan = plan_run(settings, prepared, networks, settings.batch_tokens, MASKING.text_rate)
+        predicted = mean_masking(settings, MASKING).text_rate
+        plan = plan_run(settings, prepared, networks, settings.batch_tokens, predicted)
         plans.append(f"{', '.join(prepared.corpus.langs)}\n{plan}")
     return "\n".join(plans)
 

@@ -60,6 +60,7 @@ from xlnb.pretraining.pretraining import (
     held_out_spec,
     main,
     max_side,
+    mean_masking,
     note_pairs,
     plan_run,
     restarts_positions,
@@ -790,7 +791,8 @@ def plan_of(s: Settings, data: Prepared) -> str:
     text, pairs = (passes * tokens for passes, tokens in zip(_PASSES[s.tasks], step_tokens(s)))
     if s.text_has_partner:
         text *= 2
-    predicted = (s.text_mask_rate * text + s.pair_mask_rate * pairs) / (text + pairs)
+    masking = mean_masking(s, s.masking)
+    predicted = (masking.text_rate * text + masking.pair_rate * pairs) / (text + pairs)
     networks = {"generator": (EncoderForMaskedLM, veco_config(s))}
     return str(plan_run(s, data, networks, text + pairs, predicted))
 

@@ -75,6 +75,7 @@ from xlnb.pretraining.pretraining import (
     loss_names,
     main,
     max_side,
+    mean_masking,
     named_corpus,
     note_pairs,
     plan_run,
@@ -302,6 +303,8 @@ def _check_combination(settings: Settings):
             f"contrast={settings.contrast} with tasks={settings.tasks!r}: it needs pairs, as "
             f"mrtd+trtd has"
         )
+    if settings.budget_flops is not None and not 0 < settings.budget_flops < math.inf:
+        raise ConfigError(f"budget_flops={settings.budget_flops} is not above 0, or not finite")
     if settings.steps is not None and settings.budget_flops is not None:
         raise ConfigError(
             f"steps={settings.steps} and budget_flops={settings.budget_flops:g} both say when to "
@@ -340,7 +343,7 @@ def _check_filled_in(s: Settings):  # filled in
             "mask_cls=True with pair_sides='one': the first token is on neither side of a pair; "
             "give pair_sides='both', or leave mask_cls out"
         )
-    if s.bitext == "en-x" and s.pivot not in parse_languages(s.langs):
+    if s.bitext == "en-x" and s.uses_pairs and s.pivot not in parse_languages(s.langs):
         raise ConfigError(
             f"bitext='en-x' with langs={s.langs!r}: its pairs are those with {s.pivot}; add it, "
             "or use bitext='x-y'"
@@ -386,7 +389,7 @@ def training_flops(settings: Settings) -> dict:  # resolved but for `steps`
         list(network_configs(settings).values()),
         BY_SIZE[settings.size].length,
         *step_tokens(settings),
-        settings.masking,
+        mean_masking(settings, settings.masking),
     )
 
 
@@ -681,7 +684,8 @@ def plan_of(
     classes = {"generator": EncoderForMaskedLM, "discriminator": EncoderForReplacedTokens}
     networks = {part: (classes[part], config) for part, config in network_configs(s).items()}
     text, pairs = step_tokens(s)
-    predicted = (MASK_RATE * text + s.masking.pair_share * pairs) / (text + pairs)
+    masking = mean_masking(s, s.masking)
+    predicted = (masking.text_rate * text + masking.pair_share * pairs) / (text + pairs)
     return str(plan_run(s, data, networks, text + pairs, predicted))
 
 # %% ../nbs/03_xlm_e.ipynb #3273dc25

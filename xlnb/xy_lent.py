@@ -44,6 +44,7 @@ from xlnb.text.batches import (
     suggesting_vocabulary,
     text_hash,
 )
+from .text.catalogue import OWN_TEXT
 from .text.corpora import Corpus, Lines
 from .text.counts import read_pair_counts
 from .text.phases import pairs_of
@@ -73,6 +74,8 @@ from xlnb.pretraining.pretraining import (
     main,
     max_side,
     named_corpus,
+    phase_choices,
+    phases_of,
     run_folder,
     start_folder,
     with_vocabulary,
@@ -80,9 +83,6 @@ from xlnb.pretraining.pretraining import (
 )
 from .pretraining.reports import best_layer, current_parameters, last_held_out, layer_means
 from . import xlm_e
-
-# %% ../nbs/04_xy_lent.ipynb #xyphimp1
-from .pretraining.pretraining import phase_choices, phases_of
 
 # %% ../nbs/04_xy_lent.ipynb #5991b708
 _BITEXTS = ("x-y", "en-x", "none")
@@ -189,6 +189,15 @@ def _with_named_vocabulary(settings: Settings) -> Settings:
             raise
         raise ConfigError(f"{e}; or vocabulary={' or '.join(VOCABULARIES)}, of the corpus") from e
 
+# %% ../nbs/04_xy_lent.ipynb #p4p3rva1
+def _paper_values(settings: Settings, vocabulary: bool) -> dict:
+    "What the recipe fills in before the warm-up, which follows from the steps; a budget gives these."
+    values = dict(PAPER[settings.size])
+    del values["warmup_steps"]
+    if settings.budget_flops is not None:
+        del values["steps"]
+    return values | ({"vocab_size": _PAPER_VOCABULARY} if vocabulary else {})
+
 # %% ../nbs/04_xy_lent.ipynb #04efec37
 def resolve(settings: Settings) -> Settings:
     "The settings with defaults of size, corpus, bitext and recipe for `None`; `ConfigError` names the allowed values."
@@ -207,13 +216,12 @@ def resolve(settings: Settings) -> Settings:
     )
     if settings.budget_flops is None:
         resolved = fill_in(resolved, steps=FEW_STEPS.get(settings.size))
-    if settings.recipe == "paper":
-        paper = with_warmup_share(PAPER[settings.size], settings.steps)
-        paper |= {"vocab_size": _PAPER_VOCABULARY} if by_paper else {}
-        if settings.budget_flops is not None:
-            del paper["steps"]
-        resolved = fill_in(resolved, **paper)
-    return replace(xlm_e.resolve(replace(resolved, recipe="default")), recipe=settings.recipe)
+    if settings.recipe == "default":
+        return xlm_e.resolve(resolved)
+    paper = _paper_values(settings, by_paper)
+    full = xlm_e.resolve(replace(fill_in(resolved, **paper), recipe="default"))
+    full = replace(full, recipe="paper", warmup_steps=settings.warmup_steps)
+    return fill_in(full, **with_warmup_share(PAPER[full.size], full.steps))
 
 # %% ../nbs/04_xy_lent.ipynb #bbf3e48a
 def _check(settings: Settings):
@@ -502,8 +510,8 @@ def open_bitext(
     "The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs."
     corpus, available, lines = _open_with_lines(s, corpus)
     chosen = {"pairs": lines, "noise": s.noise, "unseen": s.untrained}
-    if not is_named(s.corpus):
-        chosen["chosen_lines"] = lines  # "pairs" of a folder are a count
+    if corpus.facts.get("origin") == OWN_TEXT:
+        chosen["chosen_lines"] = lines  # "pairs" of a folder are a count, which names no store
     groups = measured_pairs(s)
     tested = {pair for pair, group in groups.items() if group in ("pivot", "others")}
     return replace(

@@ -6,14 +6,14 @@
 __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'SCHEDULES', 'NOT_IDENTITY', 'EVALUATIONS',
            'MIN_STEPS_BETWEEN_EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in',
            'execution_defaults', 'size_defaults', 'with_warmup_share', 'check_choices', 'check_amounts',
-           'refuse_schedules', 'phases_of', 'phase_report', 'phase_choices', 'with_vocabulary', 'restarts_positions',
-           'max_side', 'network_config', 'with_dropout', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded',
-           'start_folder', 'start_shape', 'start_report', 'start_config', 'named_corpus', 'prepare_data', 'step_tokens',
-           'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table',
-           'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity',
-           'run_folder', 'training_config', 'limited_threads', 'Trained', 'train_phase', 'finished_phase',
-           'progress_report', 'Recipe', 'overlap_report', 'absent_measures', 'record_of', 'write_run_cards', 'run',
-           'announce', 'announce_plan', 'main']
+           'refuse_schedules', 'phases_of', 'phase_report', 'phase_choices', 'mean_masking', 'with_vocabulary',
+           'restarts_positions', 'max_side', 'network_config', 'with_dropout', 'shape_of', 'init_for_record',
+           'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report', 'start_config', 'named_corpus',
+           'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
+           'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm',
+           'Phase', 'run_identity', 'run_folder', 'training_config', 'limited_threads', 'Trained', 'train_phase',
+           'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'absent_measures', 'record_of',
+           'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -433,6 +433,23 @@ def phase_choices(settings: RunSettings) -> list[tuple]:  # filled in
     lines = phase_lines(phases_of(settings), settings.steps)
     return [(f"phase {n}", "one phase", line, "") for n, line in enumerate(lines, 1)]
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #meanmask
+def mean_masking(settings: RunSettings, masking: Masking) -> Masking:
+    "The masking with its mean rates over the phases of a run, by which FLOPs are counted."
+    phases = phases_of(settings)
+
+    def mean(name, rate):
+        rates = [getattr(phase, name) for phase in phases]
+        shares = [phase.share for phase in phases]
+        return sum(n * (rate if r is None else r) for n, r in zip(shares, rates)) / sum(shares)
+
+    if not phases:
+        return masking
+    text_rate = mean("mask_rate", masking.text_rate)
+    return replace(
+        masking, text_rate=text_rate, pair_rate=mean("pair_mask_rate", masking.pair_rate)
+    )
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #w1thv0ca
 def with_vocabulary(settings: RunSettings) -> RunSettings:
     "The settings with the number of ids of `vocabulary`; `ConfigError` where `vocab_size` or `init` disagrees."
@@ -756,7 +773,7 @@ def make_batches(
     text_probabilities: dict | None = None,  # language → share; None: by `alpha`
     pair_probabilities: dict | None = None,  # language pair → share; None: by `alpha`
     pair_form: str = "joined",  # or 'separate'
-    # (phase, language pair → tokens) → shares, in a run with phases; None: by exponent
+    # phase → language pair → share, in a run with phases; None: by exponent
     phase_pairs: Callable | None = None,
 ) -> MixedBatches:
     "The batches of a run; `DataError` for a corpus without the text or pairs that they need."
@@ -785,8 +802,10 @@ def make_batches(
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #89505132
 def held_out_spec(settings: RunSettings, masking: Masking) -> HeldOutSpec:
-    "Lengths and masks of the held-out text of a run, and the amounts of its size."
+    "Lengths and masks of the held-out text of a run, and the amounts of its size; special tokens stay unmasked."
     size = BY_SIZE[settings.size]
+    # a masked <s> is guessed from its position, and no frequency is its baseline
+    masking = replace(masking, mask_special=False)
     return HeldOutSpec(
         size.length,
         max_side(settings),
