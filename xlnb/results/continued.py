@@ -469,7 +469,7 @@ def relative_drop(
 MEASURES = {
     "f1": "tags, zero-shot F1",
     "acc@1c": "retrieval accuracy@1",
-    "aer": "words linked",
+    "aer": "word alignment, 1 − AER",
     "mlm": "nats below unigram",
 }
 
