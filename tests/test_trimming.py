@@ -142,6 +142,11 @@ def test_faults_leave_no_folder(model, tmp_path):
     with pytest.raises(ConfigError, match="special tokens"):
         trim_tokenizer(AutoTokenizer.from_pretrained(model), [700])
     assert not output.exists()
+    before = sorted(path.name for path in model.iterdir())
+    for folder in (model, tmp_path):  # which would be replaced
+        with pytest.raises(ConfigError, match="exists: name a new folder"):
+            trim_model(model, ["Haus"], folder)
+    assert sorted(path.name for path in model.iterdir()) == before
 
 
 def test_units_that_are_as_many_as_ids_are_refused(tmp_path):
