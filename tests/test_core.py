@@ -24,6 +24,7 @@ from xlnb.base.core import (
     progress_bar,
     read_lines,
     read_records,
+    run_facts,
     runs_folder,
     save_figure,
     settings_from_arguments,
@@ -408,3 +409,18 @@ def test_no_character_is_composed_with_what_ends_words_and_fields():
     marks = [c for c in map(chr, range(0x110000)) if unicodedata.combining(c)]
     for end, mark in itertools.product(' \t\n|"', marks):
         assert unicodedata.normalize("NFC", end + mark) == end + unicodedata.normalize("NFC", mark)
+
+
+@pytest.mark.parametrize("installed", [".venv/lib", ""])
+def test_a_package_in_the_git_folder_of_a_user_has_no_commit(installed, tmp_path, monkeypatch):
+    package = tmp_path / installed / "xlnb"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (tmp_path / "notes.txt").write_text("mine")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "notes.txt"], [*identity, "commit", "-q", "-m", "mine"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    monkeypatch.setattr("xlnb.__file__", str(package / "__init__.py"))
+    facts = run_facts()
+    assert facts["commit"] is None and facts["changed_files"] == 0
