@@ -2,7 +2,7 @@
 
 import math
 
-from xlnb.pretraining.reports import best_accuracy, last_held_out, summarise
+from xlnb.pretraining.reports import _as_list, best_accuracy, last_held_out, summarise
 
 
 def record(**held_out):
@@ -48,3 +48,30 @@ def test_a_summary_has_the_same_columns_in_all_rows():
     assert [rows[0][f"T3, {name}"] for name in ("best layer", "lsa")] == ["40", "90"]
     assert rows[0]["gold, best layer"] == "–"
     assert rows[1]["translation gain, TLM"] == "0.5" and rows[1]["gold, best layer"] == "50"
+
+
+def test_a_card_says_what_was_measured_in_which_unit():
+    card = _as_list(
+        {
+            "text_mlm": 7.114,
+            "text_accuracy": 0.0444,
+            "tlm_gap": 0.3,
+            "found_layer0": 0.0723,
+            "found_layer12": 0.5,
+            "mlm/de": 6.0,
+            "bleu/T3": 12.5,
+            "text_rtd_auc": 0.7,
+            "new/x": 1.0,
+        }
+    )
+    assert card.splitlines() == [
+        "- MLM loss: 7.11 nats",
+        "- MLM accuracy: 4.4 %",
+        "- translation gain, TLM (loss beside a random sentence minus beside the translation): 0.3 nats",
+        "- retrieval accuracy@1, centred, layer 0: 7.2 %",
+        "- retrieval accuracy@1, centred, layer 12: 50.0 %",
+        "- MLM loss, de: 6 nats",
+        "- BLEU, T3: 12.5",
+        "- RTD AUC: 0.7",
+        "- new, x: 1",
+    ]

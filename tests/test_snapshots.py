@@ -64,7 +64,11 @@ def test_a_run_leaves_a_folder_of_every_snapshot(run):
         assert AutoModel.from_pretrained(network).config.hidden_size == 32
         assert AutoTokenizer.from_pretrained(network).mask_token_id is not None
         card = (network / "README.md").read_text()
-        assert f"After {int(name[-1])} of 6 steps" in card and "- mlm: " in card and "en,ru" in card
+        assert (
+            f"After {int(name[-1])} of 6 steps" in card
+            and "- MLM loss: " in card
+            and "en,ru" in card
+        )
         assert str(run) not in card
     last = load_file(run / names[-1] / "generator" / "model.safetensors")
     final = load_file(run / "generator" / "model.safetensors")

@@ -491,9 +491,64 @@ def _vocabulary_line(record: dict) -> str:  # Markdown; empty for one that was t
 def _phases_line(parameters: dict) -> str:  # Markdown; empty for one phase
     return f"\nSampled in phases: `{parameters['phases']}`." if parameters.get("phases") else ""
 
+# %% ../../nbs/pretraining/01_reports.ipynb #cardnam2
+# first part of a measure's name in records → its name and unit in a card
+_CARD_NAMES = {
+    "text_mlm": ("MLM loss", "nats"),
+    "unigram": ("loss of word frequency", "nats"),
+    "text_accuracy": ("MLM accuracy", "%"),
+    "text_rtd_loss": ("RTD loss", "nats"),
+    "text_rtd_base_loss": ("RTD loss of the base rate", "nats"),
+    "text_rtd_accuracy": ("RTD accuracy", "%"),
+    "text_rtd_base_accuracy": ("RTD accuracy of the majority", "%"),
+    "text_rtd_auc": ("RTD AUC", ""),
+    "text_rtd_replaced": ("replaced tokens", "%"),
+    "text_rtd_auc_drawn": ("RTD AUC at a fixed corruption", ""),
+    "tlm": ("TLM loss", "nats"),
+    "tlm_unigram": ("loss of word frequency, pairs", "nats"),
+    "tlm_alone": ("MLM loss of the masked side alone", "nats"),
+    "tlm_read": ("TLM loss, pairs with training text", "nats"),
+    "tlm_read_unigram": ("TLM loss of word frequency, pairs with training text", "nats"),
+}
+
+# %% ../../nbs/pretraining/01_reports.ipynb #cardnam3
+_GAIN = "translation gain, {} (loss beside a random sentence minus beside the translation{})"
+
+
+_CARD_NAMES |= {
+    "tlm_gap": (_GAIN.format("TLM", ""), "nats"),
+    "tlm_gap_across": (_GAIN.format("TLM", ", two scripts"), "nats"),
+    "trtd": ("TRTD loss", "nats"),
+    "trtd_base": ("TRTD loss of the base rate", "nats"),
+    "trtd_auc": ("TRTD AUC", ""),
+    "trtd_gap": (_GAIN.format("TRTD", ""), "nats"),
+    "trtd_gap_across": (_GAIN.format("TRTD", ", two scripts"), "nats"),
+    "found_layer": ("retrieval accuracy@1, centred", "%"),
+    "mlm": ("MLM loss", "nats"),
+    "rtd": ("RTD loss", "nats"),
+    "tags": ("tagging F1 by a probe, two thirds up", "%"),
+    "ca_mlm": ("CA-MLM loss", "nats"),
+    "ca_gap": (_GAIN.format("CA-MLM", ""), "nats"),
+    "pair_denoise": ("denoising loss", "nats"),
+    "pair_denoise_unigram": ("denoising loss of word frequency", "nats"),
+    "loss": ("loss", "nats"),
+    "accuracy": ("accuracy of the next subword", "%"),
+    "bleu": ("BLEU", ""),
+    "bleu_lowercase": ("BLEU without case", ""),
+    "chrf": ("chrF", ""),
+}
+
+# %% ../../nbs/pretraining/01_reports.ipynb #cardnam4
+def _card_line(measure: str, value: float) -> str:  # e.g. '- MLM loss, de: 6.71 nats'
+    "A measure in words; what has none keeps its short name."
+    name, *details = measure.replace("found_layer", "found_layer/layer ").split("/")
+    title, unit = _CARD_NAMES.get(name, (name, ""))
+    number = _percent(100 * value) if unit == "%" else f"{value:.3g}"
+    return f"- {', '.join([title, *details])}: {number} {unit}".rstrip()
+
 
 def _as_list(measures: dict) -> str:  # Markdown
-    return "\n".join(f"- {name}: {value:.3g}" for name, value in measures.items())
+    return "\n".join(_card_line(*item) for item in measures.items())
 
 # %% ../../nbs/pretraining/01_reports.ipynb #a6e61081
 _CARD = """\
@@ -507,7 +562,7 @@ Licence of the data: {licence}.{vocabulary}
 
 {scores}
 
-Held out (losses in nats per token):
+Held out (nats are per counted token):
 
 {measures}
 
