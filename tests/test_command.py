@@ -117,9 +117,24 @@ def test_two_files_are_searched_in_both_directions(saved_network, tmp_path, caps
     same = 100 * len(set(LINES)) / len(LINES)
     assert {float(score) for row in cells[:5] for score in row[-2:]} == {round(same, 1)}
     assert cells[5][1:] == [f"{100 / len(LINES):.1f}"] * 2
+    assert "model and untrained network pooled by mean, at the same layer" in head
     (tmp_path / "b.txt").write_text("\n".join(LINES[1:]) + "\n")
     with pytest.raises(SystemExit, match="b.txt.* aligned files match line by line"):
         main(["retrieve", *files, "--model", str(saved_network)])
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"{LINES[0]}\n")
+    with pytest.raises(SystemExit, match="have 1 lines: give two or more"):
+        main(["retrieve", *files, "--model", str(saved_network)])
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xlnb.command.run_encode", interrupted)
+    with pytest.raises(SystemExit) as e:
+        main(["encode", "a.txt", "--model", "m", "--output", "a.npy"])
+    assert e.value.code == 130 and capsys.readouterr().err == "xlnb: interrupted\n"
 
 
 OUTPUT = ["--output", "out.npy"]
@@ -230,6 +245,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(said, tmp_path, monkeypatc
         ("run(s)", "CheckpointError", "step-3 is damaged", ("", False)),
         ("run(s)", "ValueError", "shapes differ", ("", False)),
         ("run(s)", "IsADirectoryError", f"[Errno 21] {os.strerror(21)}: 'x'", ("x is a fo", False)),
+        ("run(s)", "OSError", f'[Errno 21] {os.strerror(21)}: "l\'x"', ("l'x is a folder", False)),
         ("run(s)", "OSError", f"[Errno 28] {os.strerror(28)}", ("the disk is full: m", False)),
     ],
 )

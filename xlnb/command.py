@@ -81,22 +81,22 @@ class Retrieve:
 def _network_cells(
     settings: Retrieve,
     sides,  # two lists of sentences
-) -> list[tuple]:  # system, layer, vectors, accuracy in both directions
+) -> tuple[list[tuple], str]:  # system, layer, vectors, accuracy in both directions; pooling
     "Accuracy of the network and of the same one untrained, with raw and with centred vectors."
     from xlnb.encoder.loading import load_model_and_tokenizer
     from xlnb.measures.retrieval import retrieval_by_layer, sentence_reading, untrained
 
     network, tokenizer = load_model_and_tokenizer(settings.model)
-    reading = sentence_reading(network, settings.layer, settings.pool)
+    layer, pool = sentence_reading(network, settings.layer, settings.pool)
     tests = {"files": {"first-second": sides}}
     cells = []
     for system, model in (("model", network), ("untrained", untrained(network))):
         for row in retrieval_by_layer(
-            model, tests, tokenizer, *reading, batch_size=settings.batch_size
+            model, tests, tokenizer, layer, pool, batch_size=settings.batch_size
         ):
             vectors = "centred" if row["centred"] else "raw"
             cells.append((system, row["layer"], vectors, row["forward"], row["backward"]))
-    return cells
+    return cells, pool
 
 # %% ../nbs/09_command.ipynb #retrcel3
 def _in_percent(cells: list[tuple]) -> str:  # as in `_network_cells`
@@ -109,22 +109,26 @@ def _in_percent(cells: list[tuple]) -> str:  # as in `_network_cells`
     return table.to_string(index=False, float_format="{:.1f}".format)
 
 # %% ../nbs/09_command.ipynb #retrcel4
-def run_retrieve(settings: Retrieve) -> str:  # table
-    "Accuracy@1 in percent, beside the baselines; `DataError` for files of different lengths and for empty lines."
+def run_retrieve(settings: Retrieve) -> str:  # a table
+    "Accuracy@1 in percent; `DataError` for files of different lengths, for empty lines, and for fewer than two."
     from xlnb.measures.retrieval import accuracy, chance, string_overlap
     from xlnb.text.corpora import read_moses
 
     pairs = list(read_moses(settings.first, settings.second))
-    if not pairs:
-        raise DataError(f"{settings.first} and {settings.second} have no lines: give some")
+    if len(pairs) < 2:
+        raise DataError(
+            f"{settings.first} and {settings.second} have {len(pairs)} lines: give two or more, "
+            "since a single line has no other to be confused with"
+        )
     sides = tuple(map(list, zip(*pairs)))
     expected, bound = chance(len(pairs))
-    cells = _network_cells(settings, sides)
+    cells, pool = _network_cells(settings, sides)
     cells.append(("trigrams", "", "", *accuracy(*string_overlap(*sides))))
     cells.append(("chance", "", "", expected, expected))
     head = f"{len(pairs):,} pairs of lines, retrieval accuracy@1 in %"
     guessing = f"chance stays at or below {100 * bound:.1f} in 99 of 100 draws"
-    return f"{head} ({guessing})\n\n{_in_percent(cells)}"
+    reading = f"model and untrained network pooled by {pool}, at the same layer"
+    return f"{head} ({guessing}; {reading})\n\n{_in_percent(cells)}"
 
 # %% ../nbs/09_command.ipynb #c3c926af
 @dataclass(frozen=True)
@@ -245,10 +249,9 @@ def _pretrain(arguments):
     if not arguments or arguments[0].startswith("-"):
         raise ConfigError(f"say what to train first: xlnb pretrain {' | '.join(RECIPES)}")
     name = choose("recipe", arguments[0], RECIPES)
-    from xlnb.pretraining.pretraining import main as train
-
     sys.argv[0] = f"xlnb pretrain {name}"
-    train(import_module(f"xlnb.{RECIPES[name]}").RECIPE, arguments[1:])
+    recipe = import_module(f"xlnb.{RECIPES[name]}").RECIPE
+    import_module("xlnb.pretraining.pretraining").main(recipe, arguments[1:])
 
 # %% ../nbs/09_command.ipynb #c0mmand1
 @plain_warnings()

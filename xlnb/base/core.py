@@ -796,12 +796,22 @@ def check_generator(generator):
 # %% ../../nbs/base/00_core.ipynb #85e9ed14
 def _git(*words) -> str | None:  # None without git or a checkout
     quiet = dict(capture_output=True, text=True, check=True)
+    package = Path(import_module("xlnb").__file__).parent
     try:
-        return subprocess.run(["git", *words], cwd=repo_root(), **quiet).stdout.strip()
+        return subprocess.run(["git", *words], cwd=package.parent, **quiet).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
+def _code_state() -> tuple[str | None, int]:
+    "Commit of the checkout that this code is in, and how many files are changed; None where it is installed."
+    # an environment can lie in a folder that git tracks for another project
+    if _git("ls-files", "--full-name", "xlnb/__init__.py") != "xlnb/__init__.py":
+        return None, 0
+    changed = _git("status", "--porcelain", "xlnb", "nbs") or ""
+    return _git("rev-parse", "--short=10", "HEAD"), len(changed.splitlines())
+
+# %% ../../nbs/base/00_core.ipynb #pr0cmodl
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -816,9 +826,10 @@ def run_facts() -> dict:
     import sentencepiece, torch, transformers
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    commit, changed_files = _code_state()
     return {
-        "commit": _git("rev-parse", "--short=10", "HEAD"),
-        "changed_files": len((_git("status", "--porcelain", "xlnb", "nbs") or "").splitlines()),
+        "commit": commit,
+        "changed_files": changed_files,
         "date": time.strftime("%Y-%m-%d"),
         "processor": _processor(),
         "cores": os.cpu_count(),

@@ -6,7 +6,7 @@
 __all__ = ['absent_sentence', 'error_sentence', 'errors_as_sentences', 'shown_sentence']
 
 # %% ../../nbs/base/00a_errors.ipynb #errs0003
-import errno, os, re, sys
+import ast, errno, os, re, sys
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -75,16 +75,23 @@ def errors_as_sentences(
     except BrokenPipeError:  # the reader of the output has closed the pipe, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("xlnb: interrupted", file=sys.stderr)
+        sys.exit(130)
     except (ValueError, OSError, *more) as error:
         sys.exit(f"xlnb: {error_sentence(error)}")
 
+# %% ../../nbs/base/00a_errors.ipynb #errs0s14
+_QUOTED = r"""('.*?'|".*?")"""  # a name with an apostrophe stands in double quotes
 
-_SHOWN = re.compile(r"\[Errno (\d+)\] (.*?)(?:: '(.*?)')?(?: -> '(.*)')?")
+
+_SHOWN = re.compile(rf"\[Errno (\d+)\] (.*?)(?:: {_QUOTED})?(?: -> {_QUOTED})?")
 
 
 def shown_sentence(text: str) -> str:  # what Python shows of an error
     "The sentence of an error that a notebook shows."
     if not (match := _SHOWN.fullmatch(text)):
         return text
-    number, reason, path, target = match.groups()
+    number, reason, *names = match.groups()
+    path, target = (name and ast.literal_eval(name) for name in names)
     return error_sentence(OSError(int(number), reason, path, None, target))

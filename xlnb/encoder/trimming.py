@@ -321,16 +321,23 @@ def _write_folder(folder: Path, path: Path, tokenizer, ids: list[int]) -> tuple[
     trim_tokenizer(tokenizer, ids).save_pretrained(path)
     return _parameters(folder), _write_network(folder, path, ids)
 
+
+def _new_folder(output) -> Path:
+    "The path; `ConfigError` where something is there already, which would be replaced."
+    output = Path(output).expanduser()
+    if output.exists():
+        raise ConfigError(f"{output} exists: name a new folder for the model, or delete that one")
+    return output
+
 # %% ../../nbs/encoder/07_trimming.ipynb #89c225f5
 def trim_model(
     model,  # folder of an encoder with its tokenizer, of a run, or a name on the hub
     lines: Iterable[str],  # of the text whose subwords stay
-    output,  # folder to write, which appears only when it is complete
+    output,  # folder to write, which must not exist and appears when it is complete
     min_count: int = 1,  # occurrences that a subword needs
 ) -> Trimmed:
-    """Write a model with the subwords of a text alone.
-
-    Raises `CheckpointError` for a folder without model or tokenizer, `DataError` for a text without lines."""
+    "Write a model with the subwords of a text alone; `ConfigError` for an output that exists, `DataError` of no text."
+    output = _new_folder(output)
     folder = model_folder(model)
     tokenizer = load_model_tokenizer(folder)
     lines = iter(lines)
@@ -339,7 +346,7 @@ def trim_model(
     ids = kept_subwords(tokenizer, counts, min_count)
     with atomic_path(output) as path:
         parameters = _write_folder(folder, path, tokenizer, ids)
-        trimmed = Trimmed(Path(output), (_rows(folder), len(ids)), parameters)
+        trimmed = Trimmed(output, (_rows(folder), len(ids)), parameters)
         if min_count == 1:
             _check_cuts(path, tokenizer, first)
         _extend_card(path, model_title(model), trimmed)
@@ -366,7 +373,7 @@ class _Trim:
     # encoder with its tokenizer: folder, run, or hub name
     model: Positional[Annotated[str, arg(metavar="MODEL")]]
     text: str  # file, a sentence per line ('-': standard input); with --langs, a corpus
-    output: str  # folder to write
+    output: str  # folder to write, which must not exist
     langs: str | None = None  # languages of the corpus, e.g. de,en
     min_count: int = 1  # occurrences that a subword needs
 

@@ -527,6 +527,10 @@ _CARD_NAMES |= {
     "mlm": ("MLM loss", "nats"),
     "rtd": ("RTD loss", "nats"),
     "tags": ("tagging F1 by a probe, two thirds up", "%"),
+}
+
+# %% ../../nbs/pretraining/01_reports.ipynb #cardnam5
+_CARD_NAMES |= {
     "ca_mlm": ("CA-MLM loss", "nats"),
     "ca_gap": (_GAIN.format("CA-MLM", ""), "nats"),
     "pair_denoise": ("denoising loss", "nats"),
