@@ -165,7 +165,7 @@ READING = {
 @pytest.fixture
 def said(tmp_path, monkeypatch):
     "The sentence with which a command ends, in a folder with a file and a folder."
-    (tmp_path / "b.txt").write_text("a dog\n")
+    (tmp_path / "b.txt").write_text("a dog\na cat\n")
     (tmp_path / "b.vec").write_text("1 2\ndog 0.1 0.2\n")
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -184,7 +184,7 @@ def said(tmp_path, monkeypatch):
     return ends
 
 
-def test_every_command_is_tried_on_what_cannot_be_read():
+def test_every_command_is_tried_on_an_unreadable_file():
     assert {command.split()[0] for command in READING} == set(COMMANDS)
 
 

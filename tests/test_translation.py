@@ -143,7 +143,7 @@ def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys, monkeypat
     folder = run_folder(T.PHASE, small(), T.prepare_data(small())) / "translator"
     card = (folder / "README.md").read_text(encoding="utf-8")
     opened = {}
-    assert "bleu/T3" in card
+    assert "- BLEU, T3: " in card
     exec(
         card.split("```python")[1].split("```")[0].replace("path/of/this/folder", str(folder)),
         opened,
