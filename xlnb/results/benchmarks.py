@@ -602,9 +602,15 @@ def _measure_freed(
 class _AtOnce(Veco):
     "CA-MLM that computes H and S in one part of a batch and goes back through both at the end."
 
-    def _parts(self, masked, prefix):
-        joined = [part for part in super()._parts(masked, prefix) if part["part"] == "whole"]
-        return [*joined, masked | {"part": "both", "losses": [f"{prefix}mlm", f"{prefix}ca_mlm"]}]
+    def prepare(self, batch, generator):
+        by_name = {part["part"]: part for part in super().prepare(batch, generator)}
+        if "plugged_in" not in by_name:
+            return list(by_name.values())
+        later = by_name.pop("plugged_in")
+        first = by_name.pop("plugged_out")
+        del first["cache"]
+        losses = first["losses"] + later["losses"]
+        return [*by_name.values(), first | {"part": "both_states", "losses": losses}]
 
 
 CROSSINGS = {
