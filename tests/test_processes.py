@@ -15,6 +15,7 @@ from warm import IMPORTED, run_module
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.measures.finetuning import FineTuning, train_head
 from xlnb.text.vocab import train_vocab
+from xlnb.training.averaging import run_snapshots
 from xlnb.training.processes import start_processes
 from xlnb.training.training import read_log
 
@@ -245,6 +246,63 @@ def test_shards_need_a_folder_in_common(tmp_path, machines):
     first, second = run.sentences()
     assert first == second and "process 1 does not see" in first
     assert not [path for path in (folder / "0" / "run").iterdir() if path.name.startswith("tmp")]
+
+
+def _train_by_parts(rank: int, port: int, machine: Path, settings: dict):
+    "Process 0 makes its batches ahead, process 1 in the step."
+    import xlnb.training.training as training
+
+    training._has_spare_processor = lambda device: rank == 0
+    _train(rank, port, machine, settings)
+
+
+def test_batches_are_the_same_ahead_in_one_process_and_in_the_step_in_another(
+    tmp_path, machines, whole
+):
+    folder = copy_of(machines, tmp_path / "machines")
+    run = Machines(folder, command=_train_by_parts)
+    assert run.ended() == [0, 0], run.said()
+    assert_same(folder, whole)
+
+
+def in_common(folder: Path, **settings) -> list[dict]:
+    "Settings of two processes that share a model, for which they need a folder in common."
+    return [{"parallel": "fsdp", "out": folder / "run"} | settings] * 2
+
+
+def test_snapshots_of_a_sharded_run_are_networks(tmp_path, machines):
+    folder = copy_of(machines, tmp_path / "machines")
+    schedule = {"snapshot-every": STEPS // 2, "average-last": 2}
+    run = Machines(folder, *in_common(folder, **schedule))
+    assert run.ended() == [0, 0], run.said()
+    snapshots = run_snapshots(folder / "run")
+    assert [path.name for path in snapshots] == ["snapshot-00000004", "snapshot-00000008"]
+    folders = [*snapshots, folder / "run", folder / "run" / "average-00000008-of-2"]
+    first, last, final, mean = (load_file(f / "generator" / "model.safetensors") for f in folders)
+    assert all(torch.equal(last[name], final[name]) for name in final)
+    assert not all(torch.equal(first[name], last[name]) for name in last)
+    for name, values in mean.items():
+        expected = (first[name].double() + last[name].double()) / 2
+        assert torch.equal(values, expected.to(values.dtype)), name
+
+
+def _train_without_room(rank: int, port: int, machine: Path, settings: dict):
+    "The disk is full when process 0 has the shares and writes what lies beside them."
+    import xlnb.training.training as training
+
+    def full(folder, state):
+        raise OSError(28, "No space left on device", str(folder))
+
+    training._complete = full
+    _train(rank, port, machine, settings)
+
+
+def test_a_full_disk_ends_both_processes_of_a_sharded_run(tmp_path, machines):
+    folder = copy_of(machines, tmp_path / "machines")
+    run = Machines(folder, *in_common(folder), command=_train_without_room)
+    assert run.ended(120) == [1, 1], run.said()
+    first, second = run.sentences()
+    assert first == second and "could not be written" in first and "No space left" in first
 
 
 @pytest.mark.parametrize("killed", [0, 1])

@@ -120,8 +120,8 @@ def naming_lost_processes():
 
 
 def _is_of_communication(error: RuntimeError) -> bool:
-    words = ("gloo", "nccl", "connection", "socket", "tcpstore")
-    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
+    "Whether it is torch's for NCCL and the store, or a plain one that names a source file of gloo."
+    return isinstance(error, dist.DistError) or "gloo/" in str(error)
 
 # %% ../../nbs/training/00a_processes.ipynb #proc0019
 class _OutOfStep(SystemExit):

@@ -356,7 +356,6 @@ def _write_shards(target, model, optimizer, state):
     finally:
         if rank == 0:
             shutil.rmtree(temporary, ignore_errors=True)
-    dist.barrier()
 
 # %% ../../nbs/training/01_training.ipynb #5af0e63d
 def _weights(model) -> dict:
