@@ -188,6 +188,7 @@ def test_the_command_averages_a_run_or_folders(run, tmp_path, capsys):
     [
         (["{run}", "--last", "9"], "has 3 snapshots"),
         (["{run}", "{run}", "--last", "2"], "name one run"),
+        (["{run}", "--last", "0"], "last=0: give a whole number"),
         (["{run}/snapshot-00000002"], "two folders or more"),
         (["{run}", "{run}/nothing"], "holds no network"),
     ],
@@ -209,6 +210,20 @@ def test_a_damaged_snapshot_is_not_averaged(run, tmp_path):
     with pytest.raises(CheckpointError, match="damaged"):
         average_checkpoints(copies, tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
+
+
+def test_a_mean_has_the_modules_of_its_networks_and_no_other_weights(run, tmp_path):
+    "As sentence-transformers writes folders, with an export beside."
+    networks = []
+    for number in (4, 6):
+        source = run / f"snapshot-0000000{number}" / "generator"
+        networks.append(shutil.copytree(source, tmp_path / str(number)))
+        (networks[-1] / "1_Pooling").mkdir()
+        (networks[-1] / "1_Pooling" / "config.json").write_text("{}")
+        (networks[-1] / "model.onnx").write_bytes(b"other weights")
+    mean = average_checkpoints(networks, tmp_path / "mean")
+    assert (mean / "1_Pooling" / "config.json").exists()
+    assert not (mean / "model.onnx").exists()
 
 
 def test_buffers_are_those_of_the_last(run, tmp_path, monkeypatch):

@@ -1,12 +1,22 @@
 "A trimmed model computes what the full one does, for tokenizers of every kind, and is written whole or not at all."
 
-import json
+import json, shutil
 
 import numpy as np
 import pytest
 import torch
-from tokenizer_kinds import KINDS, text
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+from safetensors.torch import load_file, save_file
+from tokenizer_kinds import KINDS, all_lines, text
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizerFast,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from xlnb.base.core import CheckpointError, ConfigError, DataError
 from xlnb.encoder.encoder import config_for, new_model
@@ -91,6 +101,148 @@ def test_words_of_other_text_are_spelled(tmp_path):
     )
     new_line = next(line for line in lines[40:] if fewer.tokenize(line) != tokenizer.tokenize(line))
     assert fewer.unk_token_id not in fewer(new_line)["input_ids"]
+
+
+def test_bytes_spell_other_scripts(tmp_path):
+    "A byte-level tokenizer that is trimmed to German loses nothing of another text."
+    KINDS["roberta"](tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    counts = count_subwords(tokenizer, text()["de"])
+    fewer = trim_tokenizer(tokenizer, kept_subwords(tokenizer, counts))
+    assert len(fewer) < len(tokenizer)
+    for line in (*text()["hi"], *text()["ru"], "日本 🙂"):
+        ids = fewer(line, add_special_tokens=False)["input_ids"]
+        assert fewer.unk_token_id not in ids and fewer.decode(ids) == line
+
+
+def roberta_of(folder, vocab_size, **changes):
+    "A RoBERTa, which counts positions from the id of padding, beside the tokenizer in a folder."
+    shape = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    config = RobertaConfig(
+        vocab_size=vocab_size, **shape | dict(max_position_embeddings=130) | changes
+    )
+    torch.manual_seed(0)
+    network = RobertaForMaskedLM(config)
+    network.save_pretrained(folder)
+    return network
+
+
+def states_of(folder, lines):
+    network = RobertaForMaskedLM.from_pretrained(folder).eval()
+    batch = AutoTokenizer.from_pretrained(folder)(lines, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        return network(**batch, output_hidden_states=True).hidden_states
+
+
+def assert_same_states(full, trimmed, lines):
+    for states, same in zip(states_of(full, lines), states_of(trimmed, lines), strict=True):
+        assert torch.equal(states, same)
+
+
+def test_positions_stay_where_subwords_before_padding_go(tmp_path):
+    letters = sorted({letter for line in text()["de"] for letter in line})
+    subwords = ["abc", "abd", "[UNK]", "[CLS]", "[PAD]", "[SEP]", "[MASK]", *letters]
+    subwords += [f"##{letter}" for letter in letters]
+    vocabulary = {token: i for i, token in enumerate(dict.fromkeys(subwords))}
+    folder = tmp_path / "model"
+    BertTokenizerFast(vocab=vocabulary, do_lower_case=False).save_pretrained(folder)
+    roberta_of(folder, len(vocabulary), pad_token_id=4, bos_token_id=3, eos_token_id=5)
+    lines = text()["de"][:30]
+    trimmed = trim_model(folder, lines, tmp_path / "german")
+    assert trimmed.subwords[1] < len(vocabulary)
+    assert_same_states(folder, trimmed.folder, lines)
+
+
+def test_an_output_layer_that_is_stored_beside_the_embedding_matrix_is_trimmed(tmp_path):
+    KINDS["roberta"](tmp_path / "model")
+    rows = number_of_ids(AutoTokenizer.from_pretrained(tmp_path / "model"))
+    weights = roberta_of(tmp_path / "model", rows).state_dict()
+    assert "lm_head.decoder.weight" in weights
+    clones = {name: weight.clone() for name, weight in weights.items()}
+    save_file(clones, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    lines = text()["de"][:30]
+    trimmed = trim_model(tmp_path / "model", lines, tmp_path / "german")
+    stored = load_file(trimmed.folder / "model.safetensors")
+    matrix = stored["roberta.embeddings.word_embeddings.weight"]
+    assert torch.equal(stored["lm_head.decoder.weight"], matrix)
+    assert len(stored["lm_head.bias"]) == len(matrix) == trimmed.subwords[1]
+    assert_same_states(tmp_path / "model", trimmed.folder, lines)
+
+
+def test_special_ids_of_generation_are_renumbered(model, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    folder = shutil.copytree(model, tmp_path / "model")
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": [role_id(tokenizer, "eos")]}
+    (folder / "generation_config.json").write_text(json.dumps(ids))
+    trimmed = trim_model(folder, text()["de"], tmp_path / "german")
+    fewer = AutoTokenizer.from_pretrained(trimmed.folder)
+    written = json.loads((trimmed.folder / "generation_config.json").read_text())
+    assert written == {
+        "pad_token_id": fewer.pad_token_id,
+        "eos_token_id": [role_id(fewer, "eos")],
+    }
+
+
+def test_merges_that_mark_the_end_of_a_word(tmp_path):
+    "HerBERT's kind: the last character of a word has `</w>` before any merge."
+    learner = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    head = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=head, end_of_word_suffix="</w>", show_progress=False
+    )
+    learner.train_from_iterator(all_lines(), trainer)
+    roles = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), head))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=learner, **roles)
+    lines = text()["de"]
+    ids = kept_subwords(tokenizer, count_subwords(tokenizer, lines))
+    fewer = trim_tokenizer(tokenizer, ids)
+    assert len(fewer) < len(tokenizer)
+    for line in lines:
+        assert fewer.tokenize(line) == tokenizer.tokenize(line)
+    assert fewer.unk_token_id not in fewer("Seesterne")["input_ids"]
+
+
+def test_tokens_beyond_the_rows_of_the_model_are_said(model, tmp_path):
+    "Tokens were added to the tokenizer, and no rows to the model, which has 40 spare ones."
+    folder = shutil.copytree(model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens([f"<added{n}>" for n in range(41)])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(CheckpointError, match="call model.resize_token_embeddings"):
+        trim_model(folder, ["Haus"], tmp_path / "german")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_tokens([f"<added{n}>" for n in range(9)])
+    tokenizer.save_pretrained(folder)
+    trimmed = trim_model(folder, ["Haus <added8>"], tmp_path / "german")
+    fewer = AutoTokenizer.from_pretrained(trimmed.folder)
+    full, small = (
+        BertForMaskedLM.from_pretrained(path).get_input_embeddings().weight
+        for path in (folder, trimmed.folder)
+    )
+    for token in ("<added0>", "<added8>"):
+        old, new = tokenizer.convert_tokens_to_ids(token), fewer.convert_tokens_to_ids(token)
+        assert torch.equal(full[old], small[new])
+
+
+def test_a_model_with_two_vocabularies_is_said(model, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"] = {"vocab_size": config.pop("vocab_size")}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="only models with one vocabulary are trimmed"):
+        trim_model(folder, ["Haus"], tmp_path / "german")
+
+
+def test_as_many_positions_as_ids_are_refused(tmp_path):
+    KINDS["roberta"](tmp_path / "model")
+    rows = number_of_ids(AutoTokenizer.from_pretrained(tmp_path / "model"))
+    roberta_of(tmp_path / "model", rows, max_position_embeddings=rows)
+    with pytest.raises(
+        CheckpointError, match="position_embeddings.weight .* in a table of positions"
+    ):
+        trim_model(tmp_path / "model", ["Haus"], tmp_path / "german")
+    assert not (tmp_path / "german").exists()
 
 
 def test_rare_subwords_go_with_a_threshold(model, tmp_path):

@@ -1,4 +1,4 @@
-"Tiny tokenizers of four kinds, trained on the embedded corpus: XLM-R's, mBERT's, Gemma's, and one of our own."
+"Tiny tokenizers, trained on the embedded corpus: of XLM-R's, mBERT's, Gemma's and RoBERTa's kinds, and one of our own."
 
 import json
 from collections import Counter
@@ -13,7 +13,12 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import BertTokenizerFast, PreTrainedTokenizerFast, XLMRobertaTokenizerFast
+from transformers import (
+    BertTokenizerFast,
+    PreTrainedTokenizerFast,
+    RobertaTokenizerFast,
+    XLMRobertaTokenizerFast,
+)
 
 from xlnb.text.cldr import cldr_corpus
 from xlnb.text.vocab import train_sentencepiece, train_vocab
@@ -87,16 +92,34 @@ def gemma(folder):
     PreTrainedTokenizerFast(tokenizer_object=backend, **roles).save_pretrained(folder)
 
 
+def roberta(folder):
+    "BPE of bytes, in RoBERTa's class: it has no unknown text, and a space is a part of the word behind it."
+    head = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=head,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    learner.train_from_iterator(all_lines(), trainer)
+    state = json.loads(learner.to_str())["model"]
+    merges = [tuple(merge) for merge in state["merges"]]
+    RobertaTokenizerFast(vocab=state["vocab"], merges=merges).save_pretrained(folder)
+
+
 def trained(folder):
     "A Unigram of our own."
     train_vocab(text(), 600, folder)
 
 
-KINDS = {"xlmr": xlmr, "mbert": mbert, "gemma": gemma, "trained": trained}
+KINDS = {"xlmr": xlmr, "mbert": mbert, "gemma": gemma, "roberta": roberta, "trained": trained}
 # kind → ids of begin, padding, end, unknown, mask (None: the last)
 SPECIAL = {
     "xlmr": (0, 1, 2, 3, None),
     "mbert": (101, 0, 102, 100, 103),
     "gemma": (2, 0, 1, 3, 4),
+    "roberta": (0, 1, 2, 3, 4),
     "trained": (0, 1, 2, 3, None),
 }

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RUN_NETWORKS', 'network_folder', 'model_folder', 'model_title', 'load_model_tokenizer', 'check_tokenizer',
-           'check_complete', 'load_model_and_tokenizer', 'longest_input', 'pad_batch', 'layer_states']
+           'check_complete', 'load_model_and_tokenizer', 'positions_after_padding', 'longest_input', 'pad_batch',
+           'layer_states']
 
 # %% ../../nbs/encoder/06_loading.ipynb #5e0c1a12
 import inspect, re, warnings
@@ -223,6 +224,11 @@ _AFTER_PADDING = (
 )
 
 # %% ../../nbs/encoder/06_loading.ipynb #d549e37e
+def positions_after_padding(model_type: str) -> bool:
+    "Whether an architecture counts positions from the id of padding, as RoBERTa does."
+    return any(name in model_type for name in _AFTER_PADDING)
+
+
 def longest_input(config, tokenizer) -> int:  # tokens
     "Positions beyond the reserved rows of the position table, or the tokenizer's limit: the smaller of the two."
     if not getattr(config, "absolute_positions", True):
@@ -231,10 +237,10 @@ def longest_input(config, tokenizer) -> int:  # tokens
     # relative positions alone, as of T5
     if not positions or positions < 0:
         return tokenizer.model_max_length
-    after_padding = any(name in config.model_type for name in _AFTER_PADDING)
-    reserved = getattr(
-        config, "position_offset", (config.pad_token_id or 0) + 1 if after_padding else 0
-    )
+    reserved = getattr(config, "position_offset", None)
+    if reserved is None:
+        after_padding = positions_after_padding(config.model_type)
+        reserved = (config.pad_token_id or 0) + 1 if after_padding else 0
     return min(positions - reserved, tokenizer.model_max_length)
 
 # %% ../../nbs/encoder/06_loading.ipynb #5e0c1a1c

@@ -6,10 +6,11 @@
 __all__ = ['count_subwords', 'kept_subwords', 'trim_tokenizer', 'Trimmed', 'trim_model', 'corpus_lines', 'main']
 
 # %% ../../nbs/encoder/07_trimming.ipynb #a8e17350
-import copy, json, math, shutil, sys
+import copy, json, sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
+from os.path import commonprefix
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -32,8 +33,14 @@ from xlnb.base.core import (
     write_checksums,
 )
 from ..base.errors import errors_as_sentences
-from .initialisation import weight_files
-from .loading import load_model_tokenizer, model_folder, model_title
+from .encoder import checkpoint_type
+from .initialisation import copy_without_weights, weight_files
+from xlnb.encoder.loading import (
+    load_model_tokenizer,
+    model_folder,
+    model_title,
+    positions_after_padding,
+)
 from ..text.corpora import Corpus
 from ..text.own import open_corpus
 from ..text.tokenizers import number_of_ids
@@ -74,21 +81,23 @@ def _vocabulary(state: dict) -> dict[str, int]:
     return dict(zip(tokens, range(len(tokens))))
 
 # %% ../../nbs/encoder/07_trimming.ipynb #ec5bc222
-def _letters_of(token: str) -> str:
-    "A subword without the marks of a word's start (▁) and of its continuation (##)."
+def _letters_of(token: str, suffix: str) -> str:
+    "A subword without the marks of a word's start (▁), continuation (##) and end (suffix)."
     mark = "##" if token.startswith("##") else "▁"
-    return token.removeprefix(mark) or token
+    return token.removeprefix(mark).removesuffix(suffix) or token
 
 
-def _single_characters(vocabulary: dict[str, int], used: set[str]) -> set[str]:
+def _single_characters(vocabulary: dict[str, int], used: set[str], suffix: str) -> set[str]:
     "The subwords of one character that occurs in the used ones."
     characters = set().union(*used)
-    return {token for token in vocabulary if _letters_of(token) in characters}
+    return {token for token in vocabulary if _letters_of(token, suffix) in characters}
 
 # %% ../../nbs/encoder/07_trimming.ipynb #bb84654b
-def _merge_steps(token: str, ranks: dict[tuple, int]) -> set[str]:
+def _merge_steps(token: str, ranks: dict[tuple, int], suffix: str = "") -> set[str]:
     "The intermediate results of the merges by which BPE builds a subword, and the subword."
-    parts = list(token)
+    parts = list(token.removesuffix(suffix))
+    if parts and suffix and token.endswith(suffix):  # which the last character has from the start
+        parts[-1] += suffix
     built = set(parts)
     while pairs := [pair for pair in zip(parts, parts[1:]) if pair in ranks]:
         first, second = min(pairs, key=ranks.get)
@@ -102,13 +111,13 @@ def _merge_steps(token: str, ranks: dict[tuple, int]) -> set[str]:
         built.add(first + second)
     return built
 
-# %% ../../nbs/encoder/07_trimming.ipynb #ef9b598a
+# %% ../../nbs/encoder/07_trimming.ipynb #tr1mmrgs
 def _merges(state: dict) -> list[tuple[str, str]]:
     "The merges of BPE in order; of other models an empty list."
     merges = state["model"].get("merges", [])
     return list(map(tuple, merges))
 
-
+# %% ../../nbs/encoder/07_trimming.ipynb #ef9b598a
 def kept_subwords(
     tokenizer,  # fast, of Hugging Face
     counts: np.ndarray,  # (ids,), e.g. of `count_subwords`
@@ -121,9 +130,10 @@ def kept_subwords(
     used = {token for token, i in vocabulary.items() if counts[i] >= min_count}
     merges = _merges(state)
     ranks = dict(zip(merges, range(len(merges))))
+    suffix = state["model"].get("end_of_word_suffix") or ""
     for token in sorted(used) if ranks else ():
-        used |= _merge_steps(token, ranks)
-    used |= _single_characters(vocabulary, used) | _byte_alphabet(state)
+        used |= _merge_steps(token, ranks, suffix)
+    used |= _single_characters(vocabulary, used, suffix) | _byte_alphabet(state)
     ids = {vocabulary[token] for token in used & vocabulary.keys()}
     ids.update(token["id"] for token in state["added_tokens"])
     return sorted(ids)
@@ -181,25 +191,28 @@ def trim_tokenizer(
 
 # %% ../../nbs/encoder/07_trimming.ipynb #a2cb0dec
 def _check_rows(name: str, shape: list[int], rows: int):
-    "Raise `CheckpointError` for a parameter that has the ids in another dimension than the first."
-    if rows in shape[1:]:
+    "Raise `CheckpointError` for as many positions as ids, or ids in another dimension."
+    where = "outside its first dimension" if rows in shape[1:] else "in a table of positions"
+    if rows in shape[1:] or shape[:1] == [rows] and "position" in name:
         raise CheckpointError(
             f"{name} has the shape {tuple(shape)}, with {rows} ids (or as many units of another kind) "
-            "outside its first dimension: this architecture is not trimmed"
+            f"{where}: this architecture is not trimmed"
         )
 
-
-def _trim_weights(path: Path, output: Path, rows: int, ids: list[int]) -> int:  # parameters left
-    "Write a safetensors file anew, with these rows alone of each parameter that has a row per id."
+# %% ../../nbs/encoder/07_trimming.ipynb #tr1mwgts
+def _trim_weights(path: Path, output: Path, rows: int, ids: list[int]) -> tuple[int, int]:
+    "Write a file with these rows alone; parameters before and after."
     weights = {}
+    before = 0
     with safe_open(path, framework="pt") as file:
         for name in file.keys():
             weight = file.get_tensor(name)
+            before += weight.numel()
             _check_rows(name, list(weight.shape), rows)
             has_rows = weight.ndim > 0 and len(weight) == rows
             weights[name] = weight[ids].contiguous() if has_rows else weight
     save_file(weights, output, metadata={"format": "pt"})
-    return sum(weight.numel() for weight in weights.values())
+    return before, sum(weight.numel() for weight in weights.values())
 
 # %% ../../nbs/encoder/07_trimming.ipynb #6df9cff5
 def _new_id(value: int | list[int], new_ids: dict[int, int]):
@@ -222,24 +235,19 @@ def _renumber_config(config: dict, new_ids: dict[int, int]) -> dict:
     return renumbered
 
 # %% ../../nbs/encoder/07_trimming.ipynb #517bbba9
-_WEIGHTS = (".safetensors", ".bin", ".h5", ".msgpack", ".ot", ".onnx", ".pt", ".pth")
-_OTHER_FORMATS = ("onnx", "openvino", "coreml")
 _TOKENIZER = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
+    # of a tokenizer that is loaded by another class than its own
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
 )
-
-
-def _copy_others(folder: Path, output: Path, tokenizer):
-    "Copy what is neither weights nor tokenizer."
-    written_anew = {*_TOKENIZER, *tokenizer.vocab_files_names.values(), "checksums.json"}
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and path.name not in _OTHER_FORMATS:
-            shutil.copytree(path, output / path.name)
-        elif path.is_file() and path.suffix not in _WEIGHTS and path.name not in written_anew:
-            shutil.copyfile(path, output / path.name)
 
 # %% ../../nbs/encoder/07_trimming.ipynb #695cc4c2
 def _rewrite(path: Path, change):
@@ -249,41 +257,49 @@ def _rewrite(path: Path, change):
         path.write_text(json.dumps(values, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
-def _rows(folder: Path) -> int:
-    "Rows of a model's embedding matrix."
-    return read_json_object(folder / "config.json")["vocab_size"]
+def _rows(folder: Path, tokenizer) -> int:
+    "Rows of a model's embedding matrix; `CheckpointError` unless there is one for each id."
+    config = read_json_object(folder / "config.json")
+    if "vocab_size" not in config:
+        raise CheckpointError(
+            f"{folder / 'config.json'} names no vocab_size of its own: only models with one "
+            "vocabulary are trimmed; save the text encoder alone, with save_pretrained"
+        )
+    rows = config["vocab_size"]
+    if (ids := number_of_ids(tokenizer)) > rows:
+        raise CheckpointError(
+            f"{folder} has {rows:,} rows for a tokenizer with ids up to {ids - 1:,}: call "
+            f"model.resize_token_embeddings({ids}), or load the tokenizer without the tokens that "
+            "were added to it, and save both"
+        )
+    return rows
 
-
-def _write_network(folder: Path, output: Path, ids: list[int]) -> int:  # parameters left
+# %% ../../nbs/encoder/07_trimming.ipynb #tr1mnetw
+def _write_network(
+    folder: Path, output: Path, rows: int, ids: list[int]
+) -> tuple[int, int]:  # parameters before and after
     "Weights, configuration and index of the trimmed network."
     new_ids = dict(zip(ids, range(len(ids))))
     for name in ("config.json", "generation_config.json"):
         _rewrite(output / name, lambda config: _renumber_config(config, new_ids))
     _rewrite(output / "model.safetensors.index.json", lambda index: index | {"metadata": {}})
-    parameters = 0
-    for path in weight_files(folder):
-        parameters += _trim_weights(path, output / path.name, _rows(folder), ids)
-    return parameters
+    files = weight_files(folder)
+    parameters = [_trim_weights(path, output / path.name, rows, ids) for path in files]
+    return tuple(map(sum, zip(*parameters)))
 
 # %% ../../nbs/encoder/07_trimming.ipynb #7665ddc9
-def _parameters(folder: Path) -> int:
-    "Number of parameters in the files of a folder, from their headers."
-    number = 0
-    for path in weight_files(folder):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():
-                number += math.prod(file.get_slice(name).get_shape())
-    return number
-
-
 def _check_cuts(folder: Path, tokenizer, lines: list[str]):
     "Raise `DataError` unless the tokenizer in a folder segments lines as another does."
     written = load_model_tokenizer(folder)
     for line in lines:
-        if written.tokenize(line) != tokenizer.tokenize(line):
+        cuts = written.tokenize(line)
+        expected = tokenizer.tokenize(line)
+        if cuts != expected:
+            same = len(commonprefix([cuts, expected]))
             raise DataError(
-                f"the trimmed tokenizer cuts {line[:60]!r} into {written.tokenize(line)[:8]}, the "
-                f"full one into {tokenizer.tokenize(line)[:8]}: nothing is written"
+                f"the trimmed tokenizer cuts {line[:60]!r} into … {cuts[same : same + 4]}, the full "
+                f"one into … {expected[same : same + 4]}: tokenizers of this kind are not trimmed, "
+                "and nothing is written"
             )
 
 # %% ../../nbs/encoder/07_trimming.ipynb #039df072
@@ -314,12 +330,23 @@ def _extend_card(output: Path, title: str, trimmed: Trimmed):
     card.write_text(text, encoding="utf-8")
 
 # %% ../../nbs/encoder/07_trimming.ipynb #tr1mwfol
-def _write_folder(folder: Path, path: Path, tokenizer, ids: list[int]) -> tuple[int, int]:
+def _kept_rows(folder: Path, tokenizer, lines: Iterable[str], min_count: int) -> list[int]:
+    "The ids of `kept_subwords`; all before padding's too where positions are counted from it."
+    ids = {*kept_subwords(tokenizer, count_subwords(tokenizer, lines), min_count)}
+    if positions_after_padding(checkpoint_type(folder) or ""):
+        ids.update(range(tokenizer.pad_token_id or 0))
+    return sorted(ids)
+
+# %% ../../nbs/encoder/07_trimming.ipynb #tr1mwfl2
+def _write_folder(
+    folder: Path, path: Path, tokenizer, rows: int, ids: list[int]
+) -> tuple[int, int]:
     "Write the trimmed model to a new folder; the number of its parameters before and after."
     path.mkdir()
-    _copy_others(folder, path, tokenizer)
+    written_anew = {*_TOKENIZER, *tokenizer.vocab_files_names.values(), "checksums.json"}
+    copy_without_weights(folder, path, written_anew)
     trim_tokenizer(tokenizer, ids).save_pretrained(path)
-    return _parameters(folder), _write_network(folder, path, ids)
+    return _write_network(folder, path, rows, ids)
 
 
 def _new_folder(output) -> Path:
@@ -340,13 +367,13 @@ def trim_model(
     output = _new_folder(output)
     folder = model_folder(model)
     tokenizer = load_model_tokenizer(folder)
+    rows = _rows(folder, tokenizer)
     lines = iter(lines)
     first = list(islice(lines, _BATCH))
-    counts = count_subwords(tokenizer, chain(first, lines))
-    ids = kept_subwords(tokenizer, counts, min_count)
+    ids = _kept_rows(folder, tokenizer, chain(first, lines), min_count)
     with atomic_path(output) as path:
-        parameters = _write_folder(folder, path, tokenizer, ids)
-        trimmed = Trimmed(output, (_rows(folder), len(ids)), parameters)
+        parameters = _write_folder(folder, path, tokenizer, rows, ids)
+        trimmed = Trimmed(output, (rows, len(ids)), parameters)
         if min_count == 1:
             _check_cuts(path, tokenizer, first)
         _extend_card(path, model_title(model), trimmed)

@@ -68,10 +68,8 @@ from xlnb.text.own import (
     open_corpus,
     require_pairs,
 )
-from ..text.tokenizers import is_recorded_vocabulary, open_vocabulary
-from ..text.tokens import SpecialIds
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #phasimp1
+# %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
 from xlnb.text.phases import (
     SamplingPhase,
     first_steps,
@@ -82,8 +80,8 @@ from xlnb.text.phases import (
     phase_rows,
 )
 from ..text.sampling import exponent_probabilities
-
-# %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
+from ..text.tokenizers import is_recorded_vocabulary, open_vocabulary
+from ..text.tokens import SpecialIds
 from xlnb.encoder.encoder import (
     SIZES,
     EncoderConfig,

@@ -7,7 +7,6 @@ __all__ = ['buffer_names', 'mean_tensor', 'average_checkpoints', 'run_snapshots'
            'main']
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd002
-import shutil
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +21,7 @@ from xlnb.base.core import (
     CheckpointError,
     ConfigError,
     atomic_path,
+    check_counts,
     plain_warnings,
     read_json_object,
     settings_from_arguments,
@@ -32,6 +32,7 @@ from xlnb.base.core import (
 )
 from ..base.errors import errors_as_sentences
 from ..encoder.encoder import checkpoint_shapes, shape_differences
+from ..encoder.initialisation import copy_without_weights, read_headers, weight_files
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd004
 _LIBRARIES = ("xlnb.encoder.heads", "xlnb.encoder.seq2seq", "transformers")
@@ -59,19 +60,6 @@ def buffer_names(
     return {name for name, _ in network.named_buffers()}
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd006
-def _weight_files(folder: Path) -> dict[str, Path]:
-    "The file of every tensor of a network."
-    files = {}
-    for file in sorted(folder.glob("model*.safetensors")):
-        files |= dict.fromkeys(_read_names(file), file)
-    return files
-
-
-def _read_names(file: Path) -> list[str]:
-    with safe_open(file, framework="pt") as tensors:
-        return list(tensors.keys())
-
-
 def _read(file: Path, name: str) -> torch.Tensor:
     with safe_open(file, framework="pt") as tensors:
         return tensors.get_tensor(name)
@@ -128,27 +116,23 @@ def _check_like(network: Path, last: Path):
         )
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd010
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".h5", ".msgpack")
-
-
-def _copy_other_files(folder: Path, target: Path):
-    "Configuration and tokenizer: all but weights and README."
-    target.mkdir(exist_ok=True)
-    for file in folder.iterdir():
-        is_named = file.suffix not in _WEIGHTS and file.name != "README.md"
-        if file.is_file() and is_named:
-            shutil.copyfile(file, target / file.name)
+def _tensors(folder: Path) -> dict[str, Path]:
+    "The file of every tensor of a network."
+    return {weight.name: weight.file for weight in read_headers(folder)}
 
 # %% ../../nbs/training/02_averaging.ipynb #gcd0101s
 def _write_mean(networks: list[Path], target: Path):
     "A folder like the last network, with the mean of all as its weights."
     last = networks[-1]
-    _copy_other_files(last, target)
-    files = list(map(_weight_files, networks))
+    target.mkdir(exist_ok=True)
+    copy_without_weights(last, target, {"README.md"})
+    files = list(map(_tensors, networks))
     buffers = buffer_names(last)
     for file in sorted({*files[-1].values()}):
         means = {}
-        for name in _read_names(file):
+        for name in files[-1]:
+            if files[-1][name] != file:
+                continue
             holders = files[-1:] if name in buffers else files
             means[name] = mean_tensor(_read(holder[name], name) for holder in holders)
         save_file(means, target / file.name, metadata={"format": "pt"})
@@ -162,14 +146,14 @@ Every parameter is the mean, with equal weights, of that in:
 
 {lines}
 
-Buffers, configuration and tokenizer are those of the last.
+Everything else is that of the last: buffers, configuration, tokenizer.
 """
 
 
 def _card(networks: list[Path]) -> str:  # Markdown
     lines = []
     for network in networks:
-        weights = min(network.glob("model*.safetensors"))
+        weights = weight_files(network)[0]
         folder = network.resolve()
         lines.append(f"- {folder.parent.name}/{folder.name} (sha256 {sha256_file(weights)[:12]})")
     return _CARD.format(count=len(networks), lines="\n".join(lines))
@@ -211,6 +195,7 @@ def last_snapshots(
     count: int,
 ) -> list[Path]:
     "The last snapshots of a run, oldest first; `CheckpointError` where there are fewer."
+    check_counts(last=count)
     snapshots = run_snapshots(folder)
     if len(snapshots) < count:
         names = ", ".join(path.name for path in snapshots) or "none"
