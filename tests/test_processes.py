@@ -139,18 +139,32 @@ def whole(machines, tmp_path_factory):
     return folder
 
 
+def _train_until(rank: int, port: int, machine: Path, settings: dict):
+    "Killed when the checkpoint of a step is written, before the next one."
+    import xlnb.training.training as training
+
+    last = settings.pop("last")
+    save = training._save
+
+    def save_and_die(folder, model, optimizer, batches, state, log):
+        save(folder, model, optimizer, batches, state, log)
+        if state["step"] == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    training._save = save_and_die
+    _train(rank, port, machine, settings)
+
+
 @pytest.fixture(scope="module")
 def stopped(machines, tmp_path_factory):
-    "Folders after some steps, and after more steps, both times killed."
+    "Folders after two steps, and after four, both times killed."
     folders = []
     folder = machines
     for name, steps in (("older", 2), ("newer", 4)):
         folder = copy_of(folder, tmp_path_factory.mktemp(name) / "machines")
-        run = Machines(folder)
-        run.wait_for_steps(steps)
-        for process in run.processes:
-            process.kill()
-        run.ended()
+        run = Machines(folder, *[{"last": steps}] * 2, command=_train_until)
+        assert -signal.SIGKILL in run.ended(), run.said()
+        assert checkpoints(folder / "0") == [f"checkpoint-0000000{steps}"]
         folders.append(folder)
     return folders
 
