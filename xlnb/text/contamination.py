@@ -11,6 +11,7 @@ __all__ = ['SHARE', 'LEAST', 'normalised', 'grams', 'containment', 'LineIndex', 
 import hashlib, textwrap, unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
@@ -20,6 +21,7 @@ from xlnb.base.core import (
     ConfigError,
     DataError,
     check_pair_names,
+    normalize_text,
     numpy_generator,
     parse_languages,
     split_pair,
@@ -55,12 +57,22 @@ def _without(codes, at_ends):
     return codes[~((codes == 32) & (after | before))]
 
 
+def _joined(lines) -> str:
+    "The lines as `normalize_text` returns them, with an end of line between two; `DataError` for what is no line."
+    if not (isinstance(lines, list) and {*map(type, lines)} <= {str}):
+        lines = list(text_lines(lines, "the list of lines"))
+    text = "\n".join(lines)
+    if text.count("\n") >= len(lines):  # within lines
+        text = "\n".join([line.replace("\n", " ") for line in lines])
+    return normalize_text(text)
+
+# %% ../../nbs/text/02_contamination.ipynb #normal1s
 def normalised(lines: list[str]) -> list[str]:
     "Lines in NFKC and lower case, letters, marks and digits alone, words one blank apart; one without any as it was."
-    lines = [line.replace("\n", " ") for line in text_lines(lines, "the list of lines")]
-    if not lines:
+    if not len(lines):
         return []
-    text = unicodedata.normalize("NFKC", "\n".join(lines)).casefold()
+    joined = _joined(lines)
+    text = unicodedata.normalize("NFKC", joined).casefold()
     codes = _code_points(unicodedata.normalize("NFKC", text))
     for code in np.unique(codes[_kinds[codes] == 0]):
         _kinds[code] = _kind(int(code))
@@ -68,7 +80,7 @@ def normalised(lines: list[str]) -> list[str]:
     codes = np.where(kinds == _BLANK, np.uint32(32), codes)[kinds != _DROP]
     codes = _without(_without(codes, False), True)
     plain = codes.tobytes().decode("utf-32-le", "surrogatepass").split("\n")
-    return [after or before for after, before in zip(plain, lines)]
+    return [after or before for after, before in zip(plain, joined.split("\n"))]
 
 # %% ../../nbs/text/02_contamination.ipynb #1a8de3b1
 SHARE = 0.7  # of a line's grams that one training line must have
@@ -112,14 +124,17 @@ def containment(
 _TOGETHER = 12
 
 
-_SLOTS = 20  # bits of a gram's place in the tables that are looked into first
+_SLOTS = 20  # bits of a gram's slot where occurrences are counted
+
+
+_KNOWN_SLOTS = 22  # and in the table of bits that is looked into first
 
 
 _AT_ONCE = 4_000_000  # entries that are expanded together: bounds memory at about 200 MB
 
 
-def _slot(hashes):
-    return ((hashes * _PRIME) >> np.uint64(64 - _SLOTS)).astype(np.int64)
+def _slot(hashes, bits=_SLOTS):
+    return ((hashes * _PRIME) >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def _occurrences(hashes):
@@ -145,6 +160,13 @@ def _ranges(starts, counts):
     )
 
 
+def _counted(values):
+    "The different values, sorted, and their numbers; np.unique hashes them, which takes longer."
+    values = np.sort(values)
+    first = np.flatnonzero(np.r_[True, values[1:] != values[:-1]][: len(values)])
+    return values[first], np.diff(first, append=len(values))
+
+
 def _search(ordered, values):
     "Index of each value among the sorted ones, and whether it is one of them."
     if not len(ordered):
@@ -158,6 +180,36 @@ def _first_of_each(hashes, owners, start, count):
     rare = np.arange(len(owners)) - start[owners] < count[owners]
     order = np.argsort(hashes[rare], kind="stable")
     return hashes[rare][order], owners[rare][order]
+
+# %% ../../nbs/text/02_contamination.ipynb #gramtab1
+@dataclass(frozen=True)
+class _GramTable:
+    "Which lines have a gram."
+
+    keys: np.ndarray  # different grams, sorted
+    first: np.ndarray  # where the lines of a gram begin
+    many: np.ndarray  # how many they are
+    owners: np.ndarray  # the lines of all grams
+    bits: np.ndarray  # whether a slot has a gram, eight in a byte
+
+    @classmethod
+    def of(cls, hashes, owners):  # sorted by hash
+        keys, first, many = np.unique(hashes, return_index=True, return_counts=True)
+        known = np.zeros(1 << _KNOWN_SLOTS, bool)
+        known[_slot(keys, _KNOWN_SLOTS)] = True
+        counts = first.astype(np.int32), many.astype(np.int32)
+        return cls(keys, *counts, owners, np.packbits(known, bitorder="little"))
+
+# %% ../../nbs/text/02_contamination.ipynb #gramtab2
+def _rows_with_key(table, hashes, rows):
+    "(key, row) of the grams of rows that are keys of a table: each once, sorted by row."
+    slots = _slot(hashes, _KNOWN_SLOTS)
+    maybe = np.flatnonzero(table.bits[slots >> 3] >> (slots & 7).astype(np.uint8) & 1)
+    # neighbours are near each other in the table then, too
+    maybe = maybe[np.argsort(hashes[maybe])]
+    at, present = _search(table.keys, hashes[maybe])
+    both, _ = _counted(rows[maybe][present].astype(np.int64) << 32 | at[present])
+    return both & 0xFFFFFFFF, both >> 32
 
 # %% ../../nbs/text/02_contamination.ipynb #35fe6f39
 class LineIndex:
@@ -179,35 +231,25 @@ class LineIndex:
             common = _occurrences(hashes)
         # rare ones first
         order = np.lexsort((common[_slot(hashes)], owners))
-        self.hashes = hashes[order]
+        hashes = hashes[order]
         owners = owners[order]
         self.size = np.bincount(owners, minlength=len(lines))
-        self.start = np.cumsum(self.size) - self.size
         self.need = np.ceil(share * self.size - 1e-9).astype(np.int64)
         self.compared = self.size >= LEAST
         looked_up = np.where(self.compared, self.size - self.need + _TOGETHER, 0)
-        self._all_rare = _first_of_each(self.hashes, owners, self.start, looked_up)
-        self._look_up(*self._all_rare)
+        start = np.cumsum(self.size) - self.size
+        self.table = _GramTable.of(*_first_of_each(hashes, owners, start, looked_up))
+        self._whole_table = self.table
 
     def open(self):
         "Search for all lines again, also those that were closed."
-        hashes, owners = self._all_rare
-        if len(self.rare) < len(hashes):
-            self._look_up(hashes, owners)
-
-    def _look_up(self, hashes, owners):  # of the rare grams, sorted by hash
-        self.rare = hashes
-        self.owners = owners
-        self.keys, first, many = np.unique(hashes, return_index=True, return_counts=True)
-        self.first = first.astype(np.int32)
-        self.many = many.astype(np.int32)
-        self.known = np.zeros(1 << _SLOTS, bool)
-        self.known[_slot(self.keys)] = True
+        self.table = self._whole_table
 
     def close(self, lines: np.ndarray):  # numbers of lines
         "Look no longer for these lines: their near repeats are not reported any more."
-        keep = ~np.isin(self.owners, lines)
-        self._look_up(self.rare[keep], self.owners[keep])
+        keep = ~np.isin(self.table.owners, lines)
+        hashes = np.repeat(self.table.keys, self.table.many)
+        self.table = _GramTable.of(hashes[keep], self.table.owners[keep])
 
 # %% ../../nbs/text/02_contamination.ipynb #14f0fc2c
 def _mixed(hashes, rows):
@@ -222,20 +264,17 @@ def near(
 ]:  # line of the block, line of the index, share; each (n,)
     "The lines of a block that have enough grams of an indexed line and are not equal to it."
     hashes, rows = grams(block)
-    maybe = index.known[_slot(hashes)]
-    at, present = _search(index.keys, hashes[maybe])
-    at, owners = _different(at[present], rows[maybe][present])
-    many = index.many[at]
+    table = index.table
+    at, owners = _rows_with_key(table, hashes, rows)
+    many = table.many[at]
     if len(block) > 1 and many.sum() > _AT_ONCE:
         half = len(block) // 2
         a, *first = near(index, block[:half])
         b, *second = near(index, block[half:])
         return np.r_[a, b + half], *(np.r_[x, y] for x, y in zip(first, second))
-    key = (
-        np.repeat(owners.astype(np.int64), many) * len(index.lines)
-        + index.owners[_ranges(index.first[at], many)]
-    )
-    key, hits = np.unique(key, return_counts=True)
+    key = np.repeat(owners, many) * len(index.lines)
+    key += table.owners[_ranges(table.first[at], many)]
+    key, hits = _counted(key)
     row, line = np.divmod(key[hits >= _TOGETHER], max(1, len(index.lines)))
     shares = _shares(index, hashes, rows, row, line)
     enough = shares >= index.need[line] / index.size[line]
@@ -245,14 +284,20 @@ def near(
 # %% ../../nbs/text/02_contamination.ipynb #79f1dfc1
 def _shares(index, hashes, rows, row, line):
     "Share of the grams of indexed lines in rows of a block, candidate by candidate."
+    if not len(row):
+        return np.zeros(0)
     candidate = np.isin(rows, row)
-    present = np.unique(_mixed(hashes[candidate], rows[candidate]))
-    shares = [np.zeros(0)]
+    present, _ = _counted(_mixed(hashes[candidate], rows[candidate]))
+    lines, line = np.unique(line, return_inverse=True)
+    wanted, owners = _different(*grams([index.lines[i] for i in lines]))
+    size = np.bincount(owners, minlength=len(lines))
+    start = np.cumsum(size) - size
+    shares = []
     for k in range(0, len(row), 20_000):
         r = row[k : k + 20_000]
         i = line[k : k + 20_000]
-        many = index.size[i]
-        needed = _mixed(index.hashes[_ranges(index.start[i], many)], np.repeat(r, many))
+        many = size[i]
+        needed = _mixed(wanted[_ranges(start[i], many)], np.repeat(r, many))
         shares.append(
             np.add.reduceat(_search(present, needed)[1], np.cumsum(many) - many, dtype=np.int64)
             / many
@@ -262,7 +307,8 @@ def _shares(index, hashes, rows, row, line):
 # %% ../../nbs/text/02_contamination.ipynb #56117acb
 _BLOCK = 4096
 _HELD = 16  # lines of a block; blocks that are held so that a small text is read once
-# lines that are compared before matched lines leave the index: text of one template matches everywhere
+# lines that are compared before matched lines leave the index: text of one template matches everywhere;
+# more, where none have matched
 _SLICE = 256
 
 
@@ -319,6 +365,7 @@ class _Reading:
         self.share = share
         self.sample = sample
         self.lines = 0
+        self.slice = _SLICE  # training lines that are compared together next
         self.distinct = Distinct()
         self.matched = {} if all_matches else None
 
@@ -341,8 +388,11 @@ def _look_through(
 ):
     "Mark which test and sampled lines are repeated in a block of training text."
     lines = list(dict.fromkeys(lines))
-    for k in range(0, len(lines), _SLICE):
-        _look(reading, lines[k : k + _SLICE])
+    start = 0
+    while start < len(lines):
+        stop = start + reading.slice
+        _look(reading, lines[start:stop])
+        start = stop
 
 # %% ../../nbs/text/02_contamination.ipynb #d28785c3
 def _look(reading, lines):
@@ -353,6 +403,7 @@ def _look(reading, lines):
     reading.exact[[i for _, i in same]] = True
     reading.near[line] = True
     done = np.unique(line if reading.matched is None else line[line >= n_test_lines])
+    reading.slice = _SLICE if len(done) else min(2 * reading.slice, _BLOCK)
     if len(done):
         reading.index.close(done)
     if reading.matched is None:
@@ -542,7 +593,7 @@ def _test_counts(tests, numbers, readings) -> dict:
     return counts
 
 # %% ../../nbs/text/02_contamination.ipynb #tsr00001
-_HELD_LINES = 300_000  # test lines of the indices that are held: about 1 GB
+_HELD_LINES = 800_000  # test lines of the indices that are held: about 1 GB
 
 
 class _Indices:
