@@ -863,7 +863,7 @@ def test_warnings_of_the_other_model_name_it(settings, scores, another, tmp_path
 
 
 def test_another_model_that_is_not_there_is_said_before_anything_is_learned(settings):
-    with pytest.raises(ConfigError, match="model='nowhere' is not there"):
+    with pytest.raises(ConfigError, match="nowhere is not a folder here"):
         resolve(replace(settings, against="nowhere"))
 
 
@@ -1278,7 +1278,7 @@ def test_the_same_as_latex_and_as_a_picture(scores):
         (
             dict(model="/nowhere", partner="self"),
             ConfigError,
-            "model=./nowhere. is not there: give the folder",
+            "model=./nowhere.: .* is not a folder here .*: give the folder",
         ),
         (dict(model="nowhere"), ConfigError, "or a name on the hub"),
         (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),

@@ -1,6 +1,6 @@
 "Encoders from anywhere as the start of every paper: kinds, folders, runs, names on the hub."
 
-import shutil
+import re, shutil
 from dataclasses import replace
 
 import pytest
@@ -23,6 +23,7 @@ from xlnb.pretraining.pretraining import (
     train_phase,
 )
 from xlnb.results import static_runs
+from xlnb.text.tokenizers import open_vocabulary
 
 SHAPE = dict(
     hidden_size=32,
@@ -242,8 +243,50 @@ def test_a_name_on_the_hub_is_an_encoder_everywhere_without_a_network(hub, folde
     assert meta_xlm.resolve(meta_xlm.Settings(**source.for_record())).width == 32
 
 
+@pytest.mark.parametrize("name", ["small-encoder", "some-lab/small-encoder"])
+def test_a_model_of_the_folder_of_models_comes_before_the_hub(
+    name, hub, folders, tmp_path, monkeypatch
+):
+    models = tmp_path / "models"
+    shutil.copytree(folders["bert"], models / "small-encoder")
+    monkeypatch.setenv("XLNB_MODELS", str(models))
+    assert model_folder(name) == models / "small-encoder"
+    assert model_title(name) == "small-encoder"
+    recorded = settings_of("xlm_e", name).for_record()
+    assert recorded["init"] == settings_of("xlm_e", models / "small-encoder").for_record()["init"]
+    assert re.fullmatch("small-encoder-[0-9a-f]{12}", recorded["init"])
+    assert re.fullmatch("small-encoder@[0-9a-f]{12}", open_vocabulary(name).recorded)
+    source = meta_xlm.resolve(meta_xlm.Settings(**SHORT, source=name)).for_record()["source"]
+    assert source.startswith("small-encoder-")
+    vectors = encode(["a dog"], name)
+    torch.testing.assert_close(vectors, encode(["a dog"], folders["bert"]))
+
+
+def test_a_name_with_its_organisation_comes_before_one_without(folders, tmp_path, monkeypatch):
+    for name in ("small-encoder", "some-lab/small-encoder"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setenv("XLNB_MODELS", str(tmp_path))
+    assert model_folder("some-lab/small-encoder") == tmp_path / "some-lab" / "small-encoder"
+    assert model_folder("small-encoder") == tmp_path / "small-encoder"
+
+
+def test_an_unknown_name_says_where_it_was_looked_for(hub, tmp_path, monkeypatch):
+    for name in ("absent", "some-lab/absent"):
+        monkeypatch.delenv("XLNB_MODELS", raising=False)
+        with pytest.raises(CheckpointError, match="folder here [(]XLNB_MODELS is not set[)]"):
+            model_folder(name)
+        monkeypatch.setenv("XLNB_MODELS", str(tmp_path))
+        with pytest.raises(CheckpointError, match=f"here or in XLNB_MODELS={tmp_path}"):
+            model_folder(name)
+        with pytest.raises(CheckpointError, match=f"here or in XLNB_MODELS={tmp_path}"):
+            open_vocabulary(name)
+    monkeypatch.setenv("XLNB_MODELS", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match="XLNB_MODELS=.* is not a folder"):
+        model_folder("absent")
+
+
 def test_a_name_that_is_not_there_is_a_sentence(hub, monkeypatch):
-    says = "some-lab/absent is not a folder here, .*[(]hf download some-lab/absent[)]"
+    says = "some-lab/absent is not a folder here.*, .*[(]hf download some-lab/absent[)]"
     for call in (
         lambda: encode(["a"], "some-lab/absent"),
         lambda: align([("a", "b")], "some-lab/absent"),

@@ -257,7 +257,7 @@ def test_what_pretraining_cannot_use_is_refused_with_what_to_do(folders, tmp_pat
     with pytest.raises(ConfigError, match="holds no tokenizer that loads"):
         open_vocabulary(tmp_path / "broken")
     with pytest.raises(
-        CheckpointError, match="absent is not a folder: give the folder of a saved to"
+        CheckpointError, match="absent is not a folder here .*: give the folder of a saved to"
     ):
         open_vocabulary(tmp_path / "absent")
     settings = veco.Settings(vocabulary=str(folders / "xlmr"), init="somewhere")

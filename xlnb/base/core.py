@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['FORMER_NAMES', 'AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', 'ConfigError',
            'CheckpointError', 'DataError', 'choose', 'choose_parameter', 'check_texts', 'split_lines', 'split_words',
-           'read_lines', 'utf8_output', 'repo_root', 'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sync',
-           'sweep_leftovers', 'sha256_file', 'file_state', 'sha256_once', 'write_checksums', 'verify_checksums',
-           'refusing_damage', 'read_json', 'read_json_object', 'derive_seed', 'numpy_generator', 'torch_generator',
-           'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress', 'plain_warnings',
-           'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text',
-           'normalized_position', 'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator',
-           'run_facts', 'processors', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure',
-           'show_table', 'paper_table']
+           'read_lines', 'utf8_output', 'repo_root', 'papers_folder', 'runs_folder', 'data_root', 'models_root',
+           'atomic_path', 'sync', 'sweep_leftovers', 'sha256_file', 'file_state', 'sha256_once', 'write_checksums',
+           'verify_checksums', 'refusing_damage', 'read_json', 'read_json_object', 'derive_seed', 'numpy_generator',
+           'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
+           'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'refuse_nan',
+           'normalize_text', 'normalized_position', 'check_counts', 'check_numbers', 'check_tensor', 'check_batch',
+           'check_generator', 'run_facts', 'processors', 'append_record', 'read_records', 'figure', 'label_lines',
+           'save_figure', 'show_table', 'paper_table']
 
 # %% ../../nbs/base/00_core.ipynb #1506990d
 import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil
@@ -164,7 +164,7 @@ def papers_folder() -> Path:
         f"the papers' tables are neither in {folders[0]} nor in {folders[1]}: install xlnb anew"
     )
 
-# %% ../../nbs/base/00_core.ipynb #607d58da
+# %% ../../nbs/base/00_core.ipynb #runsf0lder
 def runs_folder() -> Path:
     "Where runs leave what they make: `runs` of the checkout, which git ignores, or of the current folder outside one."
     try:
@@ -172,17 +172,27 @@ def runs_folder() -> Path:
     except FileNotFoundError:
         return Path.cwd() / "runs"
 
-
-def data_root() -> Path | None:
-    "Folder with real corpora, from `XLNB_DATA`; `None` where it is not set; `FileNotFoundError` where it is not there."
-    if not (name := os.environ.get("XLNB_DATA")):
+# %% ../../nbs/base/00_core.ipynb #607d58da
+def _root_from(variable: str, holds: str) -> Path | None:
+    "The folder that a variable of the environment names; `None` where it is not set."
+    if not (name := os.environ.get(variable)):
         return None
     if (path := Path(name).expanduser()).is_dir():
         return path.resolve()
     raise FileNotFoundError(
-        f"XLNB_DATA={name!r} is not a folder: "
-        "set it to the folder that holds the corpora, or unset it"
+        f"{variable}={name!r} is not a folder: "
+        f"set it to the folder that holds the {holds}, or unset it"
     )
+
+
+def data_root() -> Path | None:
+    "Folder with real corpora, from `XLNB_DATA`; `None` where it is not set; `FileNotFoundError` where it is not there."
+    return _root_from("XLNB_DATA", "corpora")
+
+
+def models_root() -> Path | None:
+    "Folder of saved models, from `XLNB_MODELS`, as `data_root` has that of `XLNB_DATA`."
+    return _root_from("XLNB_MODELS", "models")
 
 # %% ../../nbs/base/00_core.ipynb #cc9e2971
 @contextmanager

@@ -19,7 +19,7 @@ from xlnb.base.core import (
     runs_folder,
 )
 from ..text.corpora import LANGUAGES
-from ..text.hub import is_hub_name
+from ..text.hub import is_hub_name, not_local
 from ..encoder.loading import RUN_NETWORKS, model_folder, network_folder
 from .downstream import BENCHMARKS, RECIPES, has_recipes, printed_recipes
 from .finetuning import check_partner
@@ -131,8 +131,8 @@ def _check_hub_name(name: str):
     runs = _runs_with_prefix(name)[:3]
     similar = f"; there are {', '.join(map(str, runs))}" if runs else ""
     raise ConfigError(
-        f"model={name!r} is not there: give the folder of a saved encoder and its tokenizer, that "
-        f"of a run, or a name on the hub such as intfloat/multilingual-e5-small{similar}"
+        f"model={name!r}: {not_local(name)}: give the folder of a saved encoder and its tokenizer, "
+        f"that of a run, or a name on the hub such as intfloat/multilingual-e5-small{similar}"
     )
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #eab98989

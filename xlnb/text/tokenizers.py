@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..base.core import CheckpointError, ConfigError, refusing_damage
-from .hub import saved_folder
+from .hub import local_folder, saved_folder
 from .vocab import load_tokenizer, tokenizer_hash
 
 # %% ../../nbs/text/06b_tokenizers.ipynb #06a0nids
@@ -175,8 +175,8 @@ def _check_files(tokenizer, folder: Path):
 # %% ../../nbs/text/06b_tokenizers.ipynb #06a0opn2
 @lru_cache(maxsize=4)
 def _opened(vocabulary: str, modified: int) -> Vocabulary:  # modified: time of its file, in ns
-    path = Path(vocabulary).expanduser()
-    name = path.resolve().name if path.is_dir() else vocabulary
+    folder = local_folder(vocabulary)
+    name = folder.resolve().name if folder else vocabulary
     tokenizer = _from_folder(_tokenizer_folder(saved_folder(vocabulary, "tokenizer")))
     _check_trainable(tokenizer, vocabulary)
     return Vocabulary(name, tokenizer, number_of_ids(tokenizer), tokenizer_hash(tokenizer))
@@ -189,9 +189,9 @@ def open_vocabulary(
 
     Raises `CheckpointError` where there is none of that name, `ConfigError` for one that pretraining cannot use."""
     vocabulary = str(vocabulary)
-    folder = Path(vocabulary).expanduser()
+    folder = local_folder(vocabulary)
     modified = 0
-    if folder.is_dir():
+    if folder:
         files = [_tokenizer_folder(folder) / name for name in _FILES]
         modified = sum(file.stat().st_mtime_ns for file in files if file.is_file())
     return _opened(vocabulary, modified)
