@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['CLAMP', 'REGULARISATION', 'THRESHOLD', 'METHODS', 'CROSSED', 'AS_PUBLISHED', 'mutual', 'transport_shares',
-           'transport_plan', 'extract', 'word_links', 'trained_on_pairs', 'align', 'aer_by_layer',
-           'alignment_baselines', 'plot_alignment', 'plot_aer', 'pharaoh', 'read_sides', 'main']
+           'transport_plan', 'extract', 'word_links', 'trained_on_pairs', 'usual_method', 'align', 'EncodedPair',
+           'encode_pair', 'word_states', 'aer_by_layer', 'alignment_baselines', 'plot_alignment', 'plot_aer', 'pharaoh',
+           'read_sides', 'main']
 
 # %% ../../nbs/measures/02_alignment.ipynb #4c0abeea
 import os, sys, unicodedata, warnings
@@ -460,10 +461,15 @@ def trained_on_pairs(config) -> bool:  # of a model
     return config.model_type == "xlnb" and not from_elsewhere
 
 
+def usual_method(config) -> str:  # of a model
+    "Where none is asked for: optimal_transport if the encoder was trained on pairs, else argmax."
+    return "optimal_transport" if trained_on_pairs(config) else "argmax"
+
+
 def _methods(method, config) -> list[str]:
-    "The requested methods; None: optimal_transport if the encoder was trained on pairs, else argmax."
+    "The requested methods; None: the usual one."
     if method is None:
-        return ["optimal_transport" if trained_on_pairs(config) else "argmax"]
+        return [usual_method(config)]
     names = [*method] if isinstance(method, (list, tuple)) else [method]
     allowed = (*METHODS, CROSSED)
     if not names:
@@ -546,6 +552,15 @@ def _subword_sides(
     return list(zip(sides[::2], sides[1::2]))
 
 
+def _ids_of_pairs(rows):  # pairs of what `_subwords` gives → pairs of ids
+    return [(first[0], second[0]) for first, second in rows]
+
+
+def _word_numbers(rows):  # the same → (batch, m) and (batch, n): the word of each subword
+    numbers = zip(*((first[1], second[1]) for first, second in rows))
+    return [*map(_padded, numbers)]
+
+
 def _padded(rows):  # int arrays → (rows, longest)
     out = np.zeros((len(rows), max(map(len, rows))), np.int64)
     for padded_row, row in zip(out, rows):
@@ -555,9 +570,8 @@ def _padded(rows):  # int arrays → (rows, longest)
 # %% ../../nbs/measures/02_alignment.ipynb #a4329428
 def _links_of(rows, reading: _Reading, joint: bool) -> dict:  # method → layer → links of each row
     "Links of the words of one batch, by all methods that read it in one way: it is encoded once."
-    ids = [(first[0], second[0]) for first, second in rows]
-    word_numbers = zip(*((first[1], second[1]) for first, second in rows))
-    numbers = [*map(_padded, word_numbers)]
+    ids = _ids_of_pairs(rows)
+    numbers = _word_numbers(rows)
     methods = [name for name, together in reading.joint.items() if together == joint]
     links = {}
     if CROSSED in methods:
@@ -625,6 +639,97 @@ def _put_in(links, some, numbers):  # method → layer → links of all pairs; o
         for of_all, of_batch in zip(links[name], by_layer):
             for n, of_pair in zip(numbers, of_batch):
                 of_all[n] = of_pair
+
+# %% ../../nbs/measures/02_alignment.ipynb #enc1pa02
+def _word_means(states, numbers, words: int):  # (…, subwords, hidden), (subwords,); how many words
+    "The mean state of each word's subwords, (…, words, hidden); NaN for a word without subwords."
+    numbers = torch.as_tensor(numbers, device=states.device)
+    sums = states.new_zeros(*states.shape[:-2], words, states.shape[-1])
+    counts = torch.bincount(numbers, minlength=words)
+    return sums.index_add(-2, numbers, states) / counts[:, None]
+
+# %% ../../nbs/measures/02_alignment.ipynb #enc1pab2
+@dataclass(frozen=True)
+class EncodedPair:
+    "The subwords of one pair of sentences in every layer of an encoder."
+
+    vectors: list  # per layer (1, m, hidden) and (1, n, hidden)
+    mask: torch.Tensor  # (1, m, n) bool
+    numbers: list  # (1, m) and (1, n): the word that each subword belongs to
+    sizes: tuple[int, int]  # words of both sentences
+
+    def links(self, layer: int, method: str) -> list[tuple[int, int, float]]:
+        "The links of `align`."
+        first, second = self.vectors[layer]
+        links, scores = extract(first, second, self.mask, method)
+        return word_links(links, scores, *self.numbers)[0]
+
+    def word_vectors(self, layer: int) -> list[torch.Tensor]:  # of both sides, (words, hidden)
+        "Means of each word's subwords, NaN for a word without any."
+        means = []
+        for states, numbers, words in zip(self.vectors[layer], self.numbers, self.sizes):
+            means.append(_word_means(states[0], numbers[0], words))
+        return means
+
+# %% ../../nbs/measures/02_alignment.ipynb #enc1pa03
+def encode_pair(
+    first,  # a sentence, whose words end at blank and tab, or a list of words
+    second,  # its translation
+    model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
+    tokenizer=None,  # the folder's own if None
+) -> dict[str, EncodedPair]:  # one of METHODS → the pair as it is encoded for this method
+    "One pair in all layers, jointly or not as in `align`; `DataError` where no subwords are."
+    reading = _Reading.of(model, tokenizer, "all", [*METHODS], None, None)
+    words = _word_lists([(first, second)])
+    sizes = tuple(map(len, words[0]))
+    rows = _subword_sides(words, reading.tokenizer, reading.special)
+    for name, (ids, _) in zip(("first", "second"), rows[0]):
+        if not ids:
+            raise DataError(f"the {name} sentence has no words: give one with at least one")
+    encoded = {}
+    with evaluating(reading.model), torch.inference_mode():
+        for joint, cut_rows in reading.cut(rows).items():
+            encoded[joint] = _encoded_pair(cut_rows, reading, joint, sizes)
+    return {method: encoded[joint] for method, joint in reading.joint.items()}
+
+# %% ../../nbs/measures/02_alignment.ipynb #enc1pab3
+def _encoded_pair(rows, reading: _Reading, joint: bool, sizes) -> EncodedPair:  # of one row
+    layers = reading.layers["argmax"]
+    ids = _ids_of_pairs(rows)
+    encoded = _encoded(reading.model, ids, layers, reading.special, joint, reading.restart)
+    return EncodedPair(*encoded, _word_numbers(rows), sizes)
+
+# %% ../../nbs/measures/02_alignment.ipynb #enc1pa04
+def word_states(
+    sentences: list[list[str]],  # as lists of words
+    model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
+    tokenizer=None,  # the folder's own if None
+    batch_size: int = 64,  # sentences in a batch
+    quiet: bool = False,  # no progress bar
+) -> list[torch.Tensor]:  # per sentence (layers, words, hidden), float32 on the CPU
+    "Vectors of words in context, in all layers: means of subwords, NaN for a word without any."
+    model, tokenizer = load_model_and_tokenizer(model, tokenizer)
+    special = SpecialIds.of(tokenizer)
+    sides = _subwords(sentences, tokenizer, special)
+    _check_room(sides, longest_input(model.config, tokenizer) - 2)
+    layers = chosen_layers("all", model.config.num_hidden_layers)
+    lengths = [len(ids) for ids, _ in sides]
+    states = {}
+    with evaluating(model), torch.inference_mode():
+        for batch in batches_by_length(lengths, batch_size, quiet):
+            ids = [sides[n][0] for n in batch]
+            # (layers, batch, seq, hidden)
+            of_batch = torch.stack(_states_of_side(model, ids, layers, special))
+            for row, n in enumerate(batch):
+                of_row = of_batch[:, row, 1 : 1 + lengths[n]].float()
+                states[n] = _word_means(of_row, sides[n][1], len(sentences[n])).cpu()
+    return [states[n] for n in range(len(sides))]
+
+# %% ../../nbs/measures/02_alignment.ipynb #enc1pab4
+def _check_room(sides, limit: int):  # subwords that a model reads at once
+    for n, (ids, _) in enumerate(sides):
+        if len(ids) > limit:
+            raise DataError(f"sentence {n} has {len(ids)} subwords, the model reads {limit}")
 
 # %% ../../nbs/measures/02_alignment.ipynb #3450b3fe
 def _row(test, pair, system, score: AlignmentScore, layer=None, method=None, **facts) -> dict:

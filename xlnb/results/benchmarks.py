@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'GPU_TESTS', 'GPU_HEAD', 'sentences', 'synthetic_data',
            'plain_head', 'Electra', 'step_settings', 'step_of', 'training_step', 'batch_facts', 'seconds_of', 'compare',
-           'ratios', 'resident', 'peak_memory', 'fresh', 'head_of', 'Clock', 'watch', 'time_by_part', 'crossing_step',
+           'ratios', 'resident', 'reset_peak', 'peak_memory', 'fresh', 'head_of', 'Clock', 'watch', 'time_by_part',
+           'token_rows', 'masked_step', 'segmented_apart', 'training_cost', 'state_difference', 'crossing_step',
            'translators', 'build_memory', 'growth_step', 'growth_cases', 'csls_check', 'aligning', 'answering',
            'learning', 'reading', 'evaluating', 'notebook_seconds', 'measure_distil', 'main', 'newest', 'on_gpu',
            'gpu_numbers']
@@ -46,6 +47,7 @@ from xlnb.base.core import (
     label_lines,
     numpy_generator,
     plain_warnings,
+    read_lines,
     read_records,
     repo_root,
     run_facts,
@@ -56,13 +58,16 @@ from ..base.errors import errors_as_sentences
 from ..text.batches import BatchShape, MixedBatches, Prepared, short_hash
 from ..text.cldr import cldr_corpus
 from ..text.corpora import Lines
+from ..text.own import open_corpus
 from ..text.tokens import SpecialIds, build_store, open_store, unpack
 from ..text.vectors import WordVectors
 from ..text.vocab import train_vocab
 from ..encoder.encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
 from ..encoder.foreign import quietly
+from ..encoder.initialisation import masked_lm_from
+from ..encoder.trimming import Trimmed, corpus_lines, trim_model
 from ..encoder.seq2seq import EncoderDecoder, TranslationConfig
-from ..training.objectives import MaskIds, network_inputs, vocabulary_head
+from ..training.objectives import MaskIds, mask_tokens, network_inputs, vocabulary_head
 
 # %% ../../nbs/results/11_benchmarks.ipynb #e40b3497
 from xlnb.training.training import (
@@ -72,6 +77,14 @@ from xlnb.training.training import (
     keep_freed_memory,
     make_optimizer,
     step_work,
+)
+from xlnb.encoder.loading import (
+    layer_states,
+    load_model_and_tokenizer,
+    load_model_tokenizer,
+    model_folder,
+    model_title,
+    pad_batch,
 )
 from ..measures.alignment import align
 from xlnb.measures.finetuning import (
@@ -89,7 +102,13 @@ from xlnb.measures.finetuning import (
 from ..measures.lexicon import nearest_csls
 from ..measures.linear_maps import normalise, procrustes
 from ..measures.probes import tokenized
-from ..measures.retrieval import nearest, neighbourhood, rows_in_block, usual_layer
+from xlnb.measures.retrieval import (
+    chosen_layers,
+    nearest,
+    neighbourhood,
+    rows_in_block,
+    usual_layer,
+)
 from ..measures.task_sets import TASK_SETS, read_task, task_languages
 from ..pretraining.plans import product_rate
 from ..pretraining.pretraining import loss_names, network_config, step_tokens, training_config
@@ -396,6 +415,12 @@ def resident(line: str = "VmRSS") -> int:  # bytes; 'VmHWM': the largest so far
     return 1024 * next(int(l.split()[1]) for l in lines if l.startswith(line))
 
 # %% ../../nbs/results/11_benchmarks.ipynb #baf6a764
+def reset_peak():
+    "Give freed memory back, and count the largest resident memory from now on."
+    getattr(ctypes.CDLL(None), "malloc_trim", abs)(0)  # glibc's
+    PEAK_RESET.write_text("5")
+
+
 def peak_memory(call, device="cpu") -> int:
     "Bytes that a call needs at its height, beyond what was held before it."
     gc.collect()
@@ -407,8 +432,7 @@ def peak_memory(call, device="cpu") -> int:
         _synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     resident()  # refuses where nobody counts
-    getattr(ctypes.CDLL(None), "malloc_trim", abs)(0)  # glibc's
-    PEAK_RESET.write_text("5")
+    reset_peak()
     before = resident()
     call()
     return max(resident("VmHWM") - before, 0)
@@ -597,6 +621,91 @@ def _measure_freed(
         for t, call in calls.items()
     ]
     return {"kept": keeps, "rows": rows}
+
+# %% ../../nbs/results/11_benchmarks.ipynb #trimstp1
+def token_rows(lines, tokenizer, rows: int, length: int = 64) -> Tensor:  # (rows, length)
+    "The subwords of a text one after the other, in rows of one length, without special tokens."
+    ids = []
+    for line in lines:
+        ids += tokenizer(line, add_special_tokens=False)["input_ids"]
+        if len(ids) >= rows * length:
+            return torch.tensor(ids[: rows * length]).view(rows, length)
+    raise ConfigError(f"{len(ids)} subwords, {rows * length} are needed: give more text")
+
+
+def masked_step(model, optimizer, batch: dict):  # of `mask_tokens`
+    "One step of masked language modelling; the loss per masked token."
+    hidden = model.encoder(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+    masked = batch["labels"] != -100
+    states = model.head.transform(hidden[masked])
+    labels = batch["labels"][masked]
+    loss = vocabulary_head(states, model.head.weight, model.head.bias, labels).loss_sum / len(
+        labels
+    )
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.item()
+
+# %% ../../nbs/results/11_benchmarks.ipynb #trimstpa
+def _masked_batches(tokenizer, lines, number: int, tokens: int) -> list[dict]:
+    rows = tokens // 64
+    generator = torch_generator("trim")
+    batches = []
+    for ids in token_rows(lines, tokenizer, number * rows).split(rows):
+        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        batches.append(mask_tokens(batch, tokenizer, generator))
+    return batches
+
+# %% ../../nbs/results/11_benchmarks.ipynb #trimstpb
+def _timed(function, *arguments) -> tuple:  # processor time in seconds, result
+    began = time.process_time()
+    result = function(*arguments)
+    return time.process_time() - began, result
+
+
+def segmented_apart(folders, lines: list[str]) -> int:  # lines
+    "How many lines two tokenizers segment differently."
+    first, second = map(load_model_tokenizer, folders)
+    return sum(first.tokenize(line) != second.tokenize(line) for line in lines)
+
+# %% ../../nbs/results/11_benchmarks.ipynb #trimstp2
+def training_cost(
+    folder: str,  # of an encoder
+    text: str,  # file, a sentence per line
+    tokens: int = 512,  # of a step
+    steps: int = 5,
+    warm_up: int = 2,  # steps before these
+) -> dict:  # seconds of each step, peak resident memory in bytes, losses
+    "What steps of masked language modelling cost; for a process of its own, on one thread."
+    torch.set_num_threads(1)
+    model, _ = masked_lm_from(folder)
+    lines = read_lines(text)
+    batches = _masked_batches(load_model_tokenizer(folder), lines, warm_up + steps, tokens)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+    keep_freed_memory()
+    reset_peak()
+    costs = [_timed(masked_step, model, optimizer, batch) for batch in batches]
+    seconds, losses = zip(*costs)
+    return {"seconds": seconds[warm_up:], "peak": resident("VmHWM"), "losses": losses}
+
+# %% ../../nbs/results/11_benchmarks.ipynb #trimstp3
+def state_difference(folders, lines: list[str]) -> float:  # of two models with one segmentation
+    "The largest absolute difference between states of two models, over all layers and tokens."
+    models, tokenizers = zip(*map(load_model_and_tokenizer, folders))
+    layers = chosen_layers("all", models[0].config.num_hidden_layers)
+    largest = 0.0
+    with torch.inference_mode():
+        for start in range(0, len(lines), 32):
+            states = []
+            for model, tokenizer in zip(models, tokenizers):
+                ids = tokenizer(lines[start : start + 32])["input_ids"]
+                batch = pad_batch(ids, tokenizer.pad_token_id, model.device)
+                states.append(torch.stack(layer_states(model.eval(), batch, layers)))
+            exists = batch["attention_mask"].bool()
+            difference = (states[0] - states[1]).abs()[:, exists].max()
+            largest = max(largest, difference.item())
+    return largest
 
 # %% ../../nbs/results/11_benchmarks.ipynb #c8e3a245
 class _AtOnce(Veco):
@@ -1321,6 +1430,47 @@ def _measure_parts(cases=(*_CASES, ("base", 250_002)), batch_tokens: int = 1024)
         rows.append({"size": size, "vocab_size": vocab_size, "parts": parts})
     return {"batch_tokens": batch_tokens, "rows": rows}
 
+# %% ../../nbs/results/11_benchmarks.ipynb #trimmea1
+def _trim_costs(trimmed: Trimmed, folders: dict, text: Path) -> list[dict]:
+    "A row for the full model and one for the trimmed: sizes, time and memory of a step."
+    rows = []
+    for n, (kind, folder) in enumerate(folders.items()):
+        cost = fresh("training_cost", folder=folder, text=str(text))
+        cost["seconds"] = median(cost["seconds"])
+        counts = {"subwords": trimmed.subwords[n], "parameters": trimmed.parameters[n]}
+        rows.append({"kind": kind, **counts, **cost})
+    return rows
+
+
+def _equality(folders, lines: list[str], every: int) -> dict:
+    "In how many lines two models differ in segmentation, and by how much in their states."
+    compared = lines[::every]
+    return {
+        "lines": len(lines),
+        "segmented_apart": segmented_apart(folders, lines),
+        "compared": len(compared),
+        "difference": state_difference(folders, compared),
+    }
+
+# %% ../../nbs/results/11_benchmarks.ipynb #trimmea2
+def _measure_trim(
+    model: str = "multilingual-e5-small",  # folder, run, or name
+    corpus: str = "multi30k",
+    langs=("de", "en"),
+    every: int = 50,  # lines: the states of one of so many are compared
+) -> dict:
+    "Segmentation, states, and time and memory of a step, of an encoder and its trimmed copy."
+    lines = [*dict.fromkeys(corpus_lines(open_corpus(corpus, langs)))]
+    with TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        seconds, trimmed = _timed(trim_model, model, lines, Path(folder) / "trimmed")
+        folders = {"full": str(model_folder(model)), "trimmed": str(trimmed.folder)}
+        facts = _equality([*folders.values()], lines, every)
+        rows = _trim_costs(trimmed, folders, text)
+    facts |= {"model": model_title(model), "corpus": corpus, "langs": [*langs]}
+    return {**facts, "trimming": seconds, "rows": rows}
+
 # %% ../../nbs/results/11_benchmarks.ipynb #647902ad
 def _measure_growth(lines: int = 5_000, repeats: int = 8) -> dict:
     "Memory of encoding and of training, in processes of their own; then tokens per second of both, in turns."
@@ -1524,6 +1674,7 @@ MEASUREMENTS = {
     "ahead": _measure_ahead,
     "crossing": _measure_crossing,
     "generation": _measure_generation,
+    "trim": _measure_trim,
     "freed": _measure_freed,
 }  # last, since it changes the process
 
