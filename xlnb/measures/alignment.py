@@ -551,7 +551,7 @@ def _subword_sides(
     )
     return list(zip(sides[::2], sides[1::2]))
 
-
+# %% ../../nbs/measures/02_alignment.ipynb #enc1pa00
 def _ids_of_pairs(rows):  # pairs of what `_subwords` gives → pairs of ids
     return [(first[0], second[0]) for first, second in rows]
 

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'GPU_TESTS', 'GPU_HEAD', 'sentences', 'synthetic_data',
            'plain_head', 'Electra', 'step_settings', 'step_of', 'training_step', 'batch_facts', 'seconds_of', 'compare',
-           'ratios', 'resident', 'reset_peak', 'peak_memory', 'fresh', 'head_of', 'Clock', 'watch', 'time_by_part',
-           'token_rows', 'masked_step', 'segmented_apart', 'training_cost', 'state_difference', 'crossing_step',
+           'ratios', 'resident', 'peak_memory', 'fresh', 'head_of', 'Clock', 'watch', 'time_by_part', 'crossing_step',
            'translators', 'build_memory', 'growth_step', 'growth_cases', 'csls_check', 'aligning', 'answering',
            'learning', 'reading', 'evaluating', 'notebook_seconds', 'measure_distil', 'main', 'newest', 'on_gpu',
            'gpu_numbers']
@@ -415,7 +414,7 @@ def resident(line: str = "VmRSS") -> int:  # bytes; 'VmHWM': the largest so far
     return 1024 * next(int(l.split()[1]) for l in lines if l.startswith(line))
 
 # %% ../../nbs/results/11_benchmarks.ipynb #baf6a764
-def reset_peak():
+def _reset_peak():
     "Give freed memory back, and count the largest resident memory from now on."
     getattr(ctypes.CDLL(None), "malloc_trim", abs)(0)  # glibc's
     PEAK_RESET.write_text("5")
@@ -432,7 +431,7 @@ def peak_memory(call, device="cpu") -> int:
         _synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     resident()  # refuses where nobody counts
-    reset_peak()
+    _reset_peak()
     before = resident()
     call()
     return max(resident("VmHWM") - before, 0)
@@ -623,7 +622,7 @@ def _measure_freed(
     return {"kept": keeps, "rows": rows}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #trimstp1
-def token_rows(lines, tokenizer, rows: int, length: int = 64) -> Tensor:  # (rows, length)
+def _token_rows(lines, tokenizer, rows: int, length: int = 64) -> Tensor:  # (rows, length)
     "The subwords of a text one after the other, in rows of one length, without special tokens."
     ids = []
     for line in lines:
@@ -633,7 +632,7 @@ def token_rows(lines, tokenizer, rows: int, length: int = 64) -> Tensor:  # (row
     raise ConfigError(f"{len(ids)} subwords, {rows * length} are needed: give more text")
 
 
-def masked_step(model, optimizer, batch: dict):  # of `mask_tokens`
+def _masked_step(model, optimizer, batch: dict):  # of `mask_tokens`
     "One step of masked language modelling; the loss per masked token."
     hidden = model.encoder(batch["input_ids"], batch["attention_mask"]).last_hidden_state
     masked = batch["labels"] != -100
@@ -652,7 +651,7 @@ def _masked_batches(tokenizer, lines, number: int, tokens: int) -> list[dict]:
     rows = tokens // 64
     generator = torch_generator("trim")
     batches = []
-    for ids in token_rows(lines, tokenizer, number * rows).split(rows):
+    for ids in _token_rows(lines, tokenizer, number * rows).split(rows):
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         batches.append(mask_tokens(batch, tokenizer, generator))
     return batches
@@ -664,13 +663,13 @@ def _timed(function, *arguments) -> tuple:  # processor time in seconds, result
     return time.process_time() - began, result
 
 
-def segmented_apart(folders, lines: list[str]) -> int:  # lines
+def _segmented_apart(folders, lines: list[str]) -> int:  # lines
     "How many lines two tokenizers segment differently."
     first, second = map(load_model_tokenizer, folders)
     return sum(first.tokenize(line) != second.tokenize(line) for line in lines)
 
 # %% ../../nbs/results/11_benchmarks.ipynb #trimstp2
-def training_cost(
+def _training_cost(
     folder: str,  # of an encoder
     text: str,  # file, a sentence per line
     tokens: int = 512,  # of a step
@@ -684,13 +683,13 @@ def training_cost(
     batches = _masked_batches(load_model_tokenizer(folder), lines, warm_up + steps, tokens)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
     keep_freed_memory()
-    reset_peak()
-    costs = [_timed(masked_step, model, optimizer, batch) for batch in batches]
+    _reset_peak()
+    costs = [_timed(_masked_step, model, optimizer, batch) for batch in batches]
     seconds, losses = zip(*costs)
     return {"seconds": seconds[warm_up:], "peak": resident("VmHWM"), "losses": losses}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #trimstp3
-def state_difference(folders, lines: list[str]) -> float:  # of two models with one segmentation
+def _state_difference(folders, lines: list[str]) -> float:  # of two models with one segmentation
     "The largest absolute difference between states of two models, over all layers and tokens."
     models, tokenizers = zip(*map(load_model_and_tokenizer, folders))
     layers = chosen_layers("all", models[0].config.num_hidden_layers)
@@ -1435,7 +1434,7 @@ def _trim_costs(trimmed: Trimmed, folders: dict, text: Path) -> list[dict]:
     "A row for the full model and one for the trimmed: sizes, time and memory of a step."
     rows = []
     for n, (kind, folder) in enumerate(folders.items()):
-        cost = fresh("training_cost", folder=folder, text=str(text))
+        cost = fresh("_training_cost", folder=folder, text=str(text))
         cost["seconds"] = median(cost["seconds"])
         counts = {"subwords": trimmed.subwords[n], "parameters": trimmed.parameters[n]}
         rows.append({"kind": kind, **counts, **cost})
@@ -1447,9 +1446,9 @@ def _equality(folders, lines: list[str], every: int) -> dict:
     compared = lines[::every]
     return {
         "lines": len(lines),
-        "segmented_apart": segmented_apart(folders, lines),
+        "segmented_apart": _segmented_apart(folders, lines),
         "compared": len(compared),
-        "difference": state_difference(folders, compared),
+        "difference": _state_difference(folders, compared),
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #trimmea2
