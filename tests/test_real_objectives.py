@@ -1,0 +1,213 @@
+"Objectives on a trained encoder: settings, frozen blocks, a generator that sees one sentence, measures, a whole run."
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers as t
+
+from xlnb.base.core import ConfigError
+from xlnb.encoder.encoder import new_model
+from xlnb.encoder.heads import EncoderForReplacedTokens
+from xlnb.measures.probes import cldr_tasks
+from xlnb.pretraining.experiments import records_of
+from xlnb.results import real_objectives as subject
+from xlnb.results.real_objectives import Settings
+from xlnb.text.own import open_corpus
+from xlnb import xlm_e
+
+LANGS = ["de", "en", "hi"]
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    "The embedded corpus, with the names that the tests of the real text have."
+    corpus = open_corpus("cldr", LANGS, test_lines=20)
+    tests = dict(zip((subject.TEXT, "tatoeba"), corpus.tests.values()))
+    gold = {"gold": {pair: rows for pair, rows in corpus.gold["lists"].items() if "en" in pair}}
+    facts = corpus.facts | dict.fromkeys(subject._FACTS, {})
+    return replace(corpus, tests=tests, gold=gold, facts=facts)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    "A BERT without training, with a tokenizer of the embedded corpus."
+    folder = tmp_path_factory.mktemp("encoder") / "small-bert"
+    settings = xlm_e.resolve(xlm_e.Settings(langs=",".join(LANGS), width=32, vocab_size=400))
+    tokenizer = xlm_e.prepare_data(settings).tokenizer
+    shape = dict(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=64)
+    torch.manual_seed(0)
+    t.BertModel(
+        t.BertConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **shape)
+    ).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, corpus):
+    "Runs in a folder of their own, on the embedded corpus, measured by few sentences."
+    root = tmp_path_factory.mktemp("real_objectives")
+    tags = cldr_tasks(LANGS, train=20, test=10, tasks=("tags",))["tags"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subject, "runs_folder", lambda: root)
+        patch.setattr("xlnb.pretraining.pretraining.runs_folder", lambda: root)
+        patch.setattr(subject, "open_corpus", lambda *_: corpus)
+        patch.setattr(subject, "_tags", lambda _: tags)
+        for name, value in dict(LINES=12, GOLD_PAIRS=5, TAG_LAYERS=(1, 2)).items():
+            patch.setattr(subject, name, value)
+        yield root
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(tasks="rtd"), "tasks='rtd' is not one of"),
+        (dict(blind_generator=True), "blind_generator=True with tasks='mlm.tlm'"),
+        (dict(tasks="mrtd", mismatched=True), "mismatched=True with tasks='mrtd': these read no"),
+        (dict(warm_steps=-1), "warm_steps=-1 is below 0"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        subject.resolve(Settings(**wrong))
+
+
+def test_a_path_of_this_machine_is_not_recorded():
+    assert Settings(encoder="/somewhere/my-encoder").for_record()["encoder"] == "my-encoder"
+
+
+def test_every_arm_is_valid_and_runs_of_different_arms_are_told_apart():
+    identities = []
+    for experiment in subject.EXPERIMENTS.values():
+        for _, parameters in experiment.runs():
+            identities.append(json.dumps(subject.resolve(Settings(**parameters)).for_record()))
+    assert len(set(identities)) == len(identities)
+
+
+def test_arms_with_the_same_networks_share_the_heads():
+    warm = subject._warm_settings
+    assert warm(Settings(tasks="trtd", learning_rate=1e-4, seed=3)) == warm(Settings("mrtd+trtd"))
+    assert warm(Settings(tasks="mlm")) == warm(Settings(mismatched=True, steps=5))
+    assert warm(Settings(heads_seed=1)) != warm(Settings())
+    assert warm(Settings(warm_steps=9)).steps == 9
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_frozen_blocks_get_no_gradient(layers):
+    config = xlm_e.network_configs(xlm_e.resolve(xlm_e.Settings(vocab_size=50)))["discriminator"]
+    network = new_model(EncoderForReplacedTokens, config, 0)
+    subject.freeze(network.encoder, layers)
+    trained = {
+        subject.layer_of(n) for n, p in network.encoder.named_parameters() if p.requires_grad
+    }
+    assert trained == set(range(layers + 1 if layers else 0, config.num_hidden_layers + 1))
+
+
+def record(after, before=0.5, **parameters):
+    metrics = {}
+    for system, shift in (("before/", before), ("", after)):
+        for layer in range(13):
+            for name in ("own/de-en", "own/en-hi", "tatoeba/de-en"):
+                metrics[f"{name}/{system}layer{layer}/acc@1c"] = shift + layer / 100
+            metrics[f"gold/de-en/{system}layer{layer}/aer"] = shift - layer / 100
+    return {"metrics": metrics, "parameters": {"langs": "de,en,hi"} | parameters}
+
+
+def test_changes_are_points_by_layer_and_bands_their_means():
+    run = record(0.4)
+    assert subject.changes(run, "own", "acc@1c") == pytest.approx([-10] * 13)
+    assert subject.band_change(run, "AER, middle layers") == pytest.approx(-10)
+    run["metrics"]["own/de-en/layer12/acc@1c"] -= 0.4
+    assert subject.band_change(run, "own domain, upper layers") == pytest.approx(-15)
+    assert subject.band_change(run, "own domain, middle layers") == pytest.approx(-10)
+
+
+def test_arms_are_compared_under_the_same_seeds():
+    first = {0: record(0.5), 1: record(0.6), 2: record(0.9)}
+    second = {0: record(0.4), 1: record(0.4)}
+    rows = subject.compare({"x": {"A": first, "B": second}}, ("x", "A"), ("x", "B"))
+    row = rows[0]
+    assert [row["A"], row["B"], row["difference"], row["seeds"]] == pytest.approx([5, -10, -15, 2])
+    assert row["±"] == pytest.approx(12.706 * 5, abs=0.1)
+    assert subject.compare({}, ("x", "A"), ("x", "B")) == []
+
+
+def test_claims_read_the_best_layer_and_the_drop_to_the_top():
+    claims = subject.CLAIMS
+    run = record(0.4)
+    assert claims["xlme-11"].comparisons[0].value(run) == pytest.approx(28)
+    assert claims["xlme-12"].comparisons[0].value(run) == 12
+    assert claims["xlme-12"].comparisons[1].value(run) == pytest.approx(0)
+    run["metrics"]["tatoeba/de-en/layer7/acc@1c"] = 0.9
+    assert claims["xlme-12"].comparisons[0].value(run) == 7
+    assert claims["xlme-12"].comparisons[1].value(run) == pytest.approx(90 - 52)
+
+
+def test_tags_are_read_at_the_layer_that_was_best_before():
+    run = record(0.4)
+    for layer, before, after in ((4, 0.6, 0.5), (8, 0.7, 0.3), (12, 0.1, 0.9)):
+        for lang, shift in (("de", 0.05), ("en", 0.4), ("hi", -0.05)):
+            run["metrics"][f"tags/{lang}/before/layer{layer}/acc"] = before + shift
+            run["metrics"][f"tags/{lang}/layer{layer}/acc"] = after + shift
+    assert subject.CLAIMS["xylent-06"].comparisons[0].value(run) == pytest.approx(30)
+
+
+@pytest.mark.slow
+def test_a_generator_that_reads_the_sentences_apart_does_not_see_the_translation(
+    small, corpus, encoder
+):
+    tests = subject.tests_of(corpus)
+    init = subject.trimmed_encoder(str(encoder), corpus, tests)
+    losses = {}
+    for blind in (False, True):
+        s = Settings("trtd", str(encoder), blind_generator=blind)
+        settings = subject._continued(s, init)
+        data = xlm_e.prepare_data(settings, corpus)
+        model = subject._new_networks(settings, data)
+        batches = subject._batches(settings, data)
+        assert [*batches.parts] == ["pairs"]
+        batch = model.prepare(batches(0, 0), torch.Generator().manual_seed(0))
+        other = batch["input_ids"].clone()
+        unmasked = batch["labels"] == -100
+        first = batch["side"] == 1
+        masked_sides = {side for side in (1, 2) if ((batch["side"] == side) & ~unmasked).any()}
+        assert masked_sides == {1, 2}
+        # words of the first sentences are replaced; the loss of the second sentences is compared
+        words = first & unmasked & (other > 10)
+        other[words] = 11
+        labels = batch["labels"].masked_fill(first, -100)
+        seen = []
+        for ids in (batch["input_ids"], other):
+            changed = batch | {"input_ids": ids, "labels": labels}
+            with torch.inference_mode():
+                sums = model(changed, torch.Generator().manual_seed(1))
+            seen.append(sums["tlm"].item())
+        losses[blind] = abs(seen[0] - seen[1])
+    assert losses[True] < 1e-3 < losses[False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", ["mlm+tlm", "mrtd+trtd"])
+def test_a_run_ends_with_a_record_that_its_experiment_knows(small, encoder, tasks, monkeypatch):
+    monkeypatch.setattr(subject, "HALFWAY", (0,))
+    settings = Settings(tasks, str(encoder), steps=4, warm_steps=2)
+    record = subject.run(settings)
+    names = {name.rpartition("/")[0].rpartition("/")[0] for name in record["metrics"]}
+    for system in ("", "/before", "/step2"):
+        assert {f"own/de-en{system}", f"tatoeba/en-hi{system}", f"gold/de-en{system}"} <= names
+    assert {"tags/hi", "tags/hi/before"} <= names
+    moved = [record["metrics"][f"distance/layer{layer}"] for layer in range(5)]
+    assert all(0 < distance < 0.1 for distance in moved)
+    before = record["metrics"]["own/de-en/before/layer0/acc@1c"]
+    assert 0 <= before <= 1
+    [line] = record["warm"]
+    assert line["step"] == 2 and line["tlm_unigram"] > 0
+    small_recipe = replace(
+        subject.RECIPE,
+        experiments={},
+    )
+    arms = {"it": dict(tasks=tasks, encoder="small-bert", steps=4, warm_steps=2)}
+    experiment = subject.Experiment("A run.", arms, {}, (0,))
+    assert records_of(experiment, small_recipe, [record])["it"] == {0: record}
