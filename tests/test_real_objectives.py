@@ -55,7 +55,7 @@ def small(tmp_path_factory, corpus):
         patch.setattr("xlnb.pretraining.pretraining.runs_folder", lambda: root)
         patch.setattr(subject, "open_corpus", lambda *_: corpus)
         patch.setattr(subject, "_tags", lambda _: tags)
-        for name, value in dict(LINES=12, GOLD_PAIRS=5, TAG_LAYERS=(1, 2)).items():
+        for name, value in dict(LINES=12, LINKED=5, TAG_LAYERS=(1, 2)).items():
             patch.setattr(subject, name, value)
         yield root
 
