@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers as t
 
-from xlnb.base.core import ConfigError
+from xlnb.base.core import ConfigError, append_record
 from xlnb.encoder.encoder import new_model
 from xlnb.encoder.heads import EncoderForReplacedTokens
 from xlnb.measures.probes import cldr_tasks
@@ -55,7 +55,7 @@ def small(tmp_path_factory, corpus):
         patch.setattr("xlnb.pretraining.pretraining.runs_folder", lambda: root)
         patch.setattr(subject, "open_corpus", lambda *_: corpus)
         patch.setattr(subject, "_tags", lambda _: tags)
-        for name, value in dict(LINES=12, LINKED=5, TAG_LAYERS=(1, 2)).items():
+        for name, value in dict(TESTED=12, LINKED=5, TAG_LAYERS=(1, 2)).items():
             patch.setattr(subject, name, value)
         yield root
 
@@ -134,6 +134,23 @@ def test_arms_are_compared_under_the_same_seeds():
     assert subject.compare({}, ("x", "A"), ("x", "B")) == []
 
 
+def test_a_figure_has_a_line_per_arm_and_a_band_over_seeds():
+    fig = subject.draw_changes({"A": {0: record(0.4), 1: record(0.5)}, "B": {0: record(0.3)}})
+    for ax in fig.axes:
+        assert [line.get_label() for line in ax.lines[:2]] == ["A", "B"]
+        assert len(ax.collections) == 1
+    assert fig.axes[0].lines[1].get_ydata() == pytest.approx([-20] * 13)
+
+
+def test_runs_are_read_from_the_records(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    assert subject.real_runs()["objectives"] == {}
+    run = record(0.4) | {"run": {"finished": True}}
+    run["parameters"] = Settings(tasks="mrtd+trtd", seed=3).for_record()
+    append_record(subject.NOTEBOOK, run)
+    assert [*subject.real_runs()["objectives"]["MRTD + TRTD"]] == [3]
+
+
 def test_claims_read_the_best_layer_and_the_drop_to_the_top():
     claims = subject.CLAIMS
     run = record(0.4)
@@ -191,7 +208,7 @@ def test_a_generator_that_reads_the_sentences_apart_does_not_see_the_translation
 @pytest.mark.slow
 @pytest.mark.parametrize("tasks", ["mlm+tlm", "mrtd+trtd"])
 def test_a_run_ends_with_a_record_that_its_experiment_knows(small, encoder, tasks, monkeypatch):
-    monkeypatch.setattr(subject, "HALFWAY", (0,))
+    monkeypatch.setattr(subject, "HALF_WAY", (0,))
     settings = Settings(tasks, str(encoder), steps=4, warm_steps=2)
     record = subject.run(settings)
     names = {name.rpartition("/")[0].rpartition("/")[0] for name in record["metrics"]}
