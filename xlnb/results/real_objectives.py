@@ -63,7 +63,7 @@ NOTEBOOK = "08d_real_objectives"
 TEXT = "libreoffice-help"
 TASKS = ("mlm+tlm", "mrtd+trtd", "tlm", "trtd", "mlm", "mrtd")
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjset1b
 @dataclass(frozen=True)
 class Settings:
     "A run: which objective continues the training of an encoder, and on what."
@@ -109,7 +109,7 @@ TESTED = 96  # of each test and language pair
 LINKED = 60  # pairs with gold links, of each language pair
 _TAGGED = {"train": 150, "dev": 80}  # sentences of each language
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjtxt1b
 @dataclass(frozen=True)
 class Tests:
     "What the networks of all runs are measured by."
@@ -200,7 +200,7 @@ class _Continued(xlm_e.Settings):
 
 HALF_WAY = (0,)  # seeds of the runs that are measured half-way too
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrun1b
 def _continued(s: Settings, init: Path) -> _Continued:
     "The settings of the XLM-E run that a run is."
     tasks = {"tlm": "mlm+tlm", "trtd": "mrtd+trtd"}.get(s.tasks, s.tasks)
@@ -272,7 +272,7 @@ def _batches(settings: _Continued, data: Prepared):
         return pretraining.make_batches(settings, data, 0, text + pairs)
     return pretraining.make_batches(settings, data, text, pairs)
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrun4b
 def _losses(settings: _Continued, data: Prepared) -> Callable:
     "Held-out losses beside their baselines; retrieval is measured by layer, at fewer steps."
     spec = replace(held_out_spec(settings, settings.masking), text_tokens=256, gain_pairs=3)
@@ -298,7 +298,7 @@ _WATCHED = (*_BASELINES, *_BASELINES.values(), "text_rtd_auc", "trtd_auc", "tlm_
 
 PHASE = Phase("real_objectives", ("xlm_e", "real_objectives"), _new_networks, _batches, _losses)
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrun5b
 def _warm_settings(s: Settings) -> Settings:
     "The warm-up of the heads that a run starts from: one for all runs with these networks."
     return Settings(
@@ -315,7 +315,7 @@ def _warm_settings(s: Settings) -> Settings:
 _WARM_RATE = 2e-3
 _FIRST_GAIN = 0.1  # of the head's last normalisation: logits near zero beside the bias
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrun5c
 def _heads_to_warm(settings: _Continued, data: Prepared) -> Continued:
     "Networks whose heads alone are trained; the vocabulary head starts from word frequencies."
     model = xlm_e._frozen_body(_new_networks(settings, data))
@@ -372,7 +372,7 @@ def _states(sentences, network, tokenizer) -> torch.Tensor:  # (layers, n, hidde
 def _name(test: str, pair: str, system: str, layer: int) -> str:
     return "/".join(filter(None, (test, pair, system, f"layer{layer}")))
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjmea1b
 def _mean(values) -> float:
     return sum(values) / len(values)
 
@@ -417,6 +417,17 @@ def distances(start, end) -> dict[str, float]:  # networks with an `encoder`
 _FACTS = ("corpus", "origin", "licence", "sha256", "pairs", "near_overlap")  # of the corpus
 
 
+def _trained(s: Settings, init: Path, heads: Path | None, corpus: Corpus) -> tuple:
+    "Settings of the XLM-E run, its data, and what was trained."
+    settings = _continued(s, init)
+    data = xlm_e.prepare_data(settings, corpus)
+    data = _Started(**vars(data), heads=heads)
+    # the heads are part of the run's identity
+    folder = runs_folder() / f"real_objectives-{short_hash([s.for_record(), heads and heads.name])}"
+    settings = replace(settings, out=str(folder))
+    return settings, data, train_phase(PHASE, settings, data)
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjone1b
 def run(s: Settings) -> dict:
     "Train and measure one run, and return its record."
     began = time.process_time()
@@ -424,14 +435,8 @@ def run(s: Settings) -> dict:
     corpus = open_corpus(TEXT, parse_languages(s.langs))
     tests = tests_of(corpus)
     init = trimmed_encoder(s.encoder, corpus, tests)
-    settings = _continued(s, init)
     heads = _warm_heads(s, init, corpus)
-    data = xlm_e.prepare_data(settings, corpus)
-    data = _Started(**vars(data), heads=heads)
-    # the heads are part of the run's identity
-    folder = runs_folder() / f"real_objectives-{short_hash([s.for_record(), heads and heads.name])}"
-    settings = replace(settings, out=str(folder))
-    trained = train_phase(PHASE, settings, data)
+    settings, data, trained = _trained(s, init, heads, corpus)
     metrics = _measured_run(settings, data, trained, tests)
     record = make_record(
         s.for_record(),
@@ -491,7 +496,7 @@ def _variants(arms: dict, *variants: tuple) -> dict:  # (title, settings) of eac
         f"{arm}, {title}": base | more for title, more in variants for arm, base in arms.items()
     }
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd1b
 _HEADS = {
     "MRTD + TRTD, cold heads": _REPLACED | {"warm_steps": 0},
     "MRTD + TRTD, warmed three times as long": _REPLACED | {"warm_steps": 600},
@@ -526,6 +531,10 @@ EXPERIMENTS = {
     "rates": Experiment(
         "The loss is not a matter of the step size.", _variants(_TWO, *_RATES.items()), {}
     ),
+}
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd2b
+EXPERIMENTS |= {
     "alone": Experiment(
         "Pairs alone do the same.", {"TLM": {"tasks": "tlm"}, "TRTD": {"tasks": "trtd"}}, {}
     ),
@@ -577,7 +586,7 @@ MEASURES = {
     "AER, middle layers": ("gold", "aer", _MIDDLE),
 }
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjres1b
 def changes(
     record: dict,
     test: str,  # own, tatoeba or gold
@@ -638,7 +647,7 @@ def draw_changes(groups: dict):  # arm → {seed: record}
     axes[0].legend(frameon=False, fontsize=6.5, loc="lower left")
     return fig
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjres4b
 def _draw_band(ax, columns, colour, label):  # a column per layer, a value per seed
     means = list(map(_mean, columns))
     ax.plot(means, "o-", ms=2.5, color=colour, label=label)
@@ -669,7 +678,7 @@ def _tags_elsewhere(record: dict) -> float:  # percent, at the layer that was be
     scores = [_tag_means(record, layer, "before") for layer in TAG_LAYERS]
     return _tag_means(record, TAG_LAYERS[scores.index(max(scores))], "")
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjclm1b
 def _tag_means(record: dict, layer: int, system: str) -> float:
     langs = set(parse_languages(record["parameters"]["langs"])) - {"en"}
     names = [f"{_name('tags', lang, system, layer)}/acc" for lang in sorted(langs)]
@@ -692,6 +701,10 @@ CLAIMS = {
             Comparison("drop to the top, points", *_ARMS, _drop_to_the_top, lower=True),
         ),
     ),
+}
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjclm2b
+CLAIMS |= {
     "xlme-13": Claim(
         "Alignment is best in a higher layer",
         "layer 9 > 7",
