@@ -67,7 +67,7 @@ def run(*arguments, **environment):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
     )
 
 

@@ -900,13 +900,15 @@ def main(argv: list[str]) -> int:  # exit status
     def left(seconds):
         return min(seconds, start + WHOLE - GRACE - time.monotonic())
 
+    # which are those of a GPU
+    limits = LIMITS if o.device == "cuda" else dict.fromkeys(PHASES, WHOLE)
     well = [
-        finish(begin(name, o), left(LIMITS[name]))
+        finish(begin(name, o), left(limits[name]))
         for name in PHASES
         if name in o.phases and name != "data"
     ]
     if beside:
-        well.append(finish(beside, left(start + LIMITS["data"] - time.monotonic())))
+        well.append(finish(beside, left(start + limits["data"] - time.monotonic())))
     for line in goals(o):
         say(f"goal: {line}")
     say(
