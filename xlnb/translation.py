@@ -6,14 +6,15 @@
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'bleu_and_chrf', 'Settings',
            'resolve', 'TranslationData', 'prepare_data', 'make_batches', 'held_out_pairs', 'test_sets',
            'new_translator', 'max_positions', 'translate', 'Translation', 'make_model', 'pretraining_settings',
-           'pretrained', 'unigram_level', 'measures', 'evaluate_run', 'samples', 'describe', 'plan_of',
-           'load_translator', 'Translate', 'translate_stream']
+           'pretrained', 'unigram_level', 'held_out_batch', 'held_out_sums', 'measures', 'evaluate_run', 'samples',
+           'describe', 'plan_of', 'load_translator', 'Translate', 'translate_stream']
 
 # %% ../nbs/06a_translation.ipynb #d8e92134
 import importlib, math, sys, time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors.torch import load_file, load_model, save_file
@@ -170,9 +171,12 @@ class Settings(RunSettings):
     label_smoothing: float = 0.1  # share of the probability that is spread over all subwords
     snapshots: int = 3  # evaluations, the last ones, whose parameters are averaged at the end
     beams: int = 5  # of the search at the end; during training translations are greedy
+    longest: int | None = None  # tokens of a translation; None: as many as a side of a pair has
     # of cross-attention: none | shared (the relative bias of self-attention)
     relative_memory: str = "shared"
     alpha: float = 0.5  # exponent of the language sampling, in pretraining
+
+    later_settings: ClassVar[dict] = {"longest": None}
 
     @property
     def pair(self) -> str:
@@ -181,6 +185,10 @@ class Settings(RunSettings):
     @property
     def reads_first(self) -> bool:
         return split_pair(self.pair)[0] == self.source
+
+    @property
+    def longest_translation(self) -> int:
+        return self.longest or max_side(self)
 
 # %% ../nbs/06a_translation.ipynb #f32187e0
 def resolve(settings: Settings) -> Settings:
@@ -221,6 +229,8 @@ def _check(settings: Settings):
             f"init={settings.init!r} with start={settings.start!r}: give the folder, or the task, not "
             f"both"
         )
+    if settings.longest is not None:
+        check_counts(longest=settings.longest)
     for name in ("dropout", "label_smoothing"):
         if not 0 <= getattr(settings, name) < 1:
             raise ConfigError(f"{name}={getattr(settings, name)} is not from 0 up to 1")
@@ -294,7 +304,8 @@ def test_sets(s: Settings, data: Prepared) -> dict:  # name → (sources, refere
     }
     if s.corpus == "multi30k":
         tests = {name: columns for name, columns in tests.items() if name.startswith(s.corpus)}
-    if s.corpus == "multi30k" and {s.source, s.target} <= {"en", "de", "fr"}:  # 2017 has no Czech
+    has_2017 = s.corpus == "multi30k" and {s.source, s.target} <= {"en", "de", "fr"}
+    if has_2017 and "multi30k-2017" not in tests:
         rows = read_multi30k(set_folder("multi30k"), "test_2017_flickr", split_pair(s.pair))
         tests["multi30k-2017"] = tuple(map(list, zip(*rows)))
     return {name: _source_first(s, [columns])[0] for name, columns in tests.items()}
@@ -577,7 +588,7 @@ def unigram_level(
     return (1 - share) * unigram_loss(words, frequencies) + entropy
 
 # %% ../nbs/06a_translation.ipynb #c0ca4006
-def _held_out_batch(s: Settings, tokenizer, sources: list[str], targets: list[str]) -> dict:
+def held_out_batch(s: Settings, tokenizer, sources: list[str], targets: list[str]) -> dict:
     "Held-out pairs as `Translation` takes them."
     options = dict(padding=True, truncation=True, max_length=max_side(s) + 2, return_tensors="pt")
     inputs = tokenizer(sources, **options)
@@ -589,20 +600,27 @@ def _held_out_batch(s: Settings, tokenizer, sources: list[str], targets: list[st
         "labels": labels[:, 1:],
     }
 
+# %% ../nbs/06a_translation.ipynb #heldsums
+def held_out_sums(model, batch: dict) -> dict[str, torch.Tensor]:
+    "Sums over held-out pairs, as `Translation` returns them, without dropout and smoothing."
+    device = next(model.parameters()).device
+    with evaluation_mode(model), torch.inference_mode():
+        return model({k: v.to(device) for k, v in batch.items()}, None)
+
 # %% ../nbs/06a_translation.ipynb #measure2
 def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
     "Loss, accuracy, and BLEU and chrF of greedy translation, on held-out pairs."
     sources, targets = held_out_pairs(s, data)
-    batch = _held_out_batch(s, data.tokenizer, sources, targets)
+    batch = held_out_batch(s, data.tokenizer, sources, targets)
     labels = batch["labels"][batch["labels"] != -100]
     frequencies = token_frequencies(data.store, s.target)
     unigram = unigram_level(labels, SpecialIds.of(data.tokenizer).eos, frequencies)
 
     def measure(model):
-        device = next(model.parameters()).device
-        with evaluation_mode(model), torch.inference_mode():
-            sums = model({k: v.to(device) for k, v in batch.items()}, None)
-        greedy = translate(sources, model.translator, data.tokenizer, 1, longest=max_side(s))
+        sums = held_out_sums(model, batch)
+        greedy = translate(
+            sources, model.translator, data.tokenizer, 1, longest=s.longest_translation
+        )
         scores = bleu_and_chrf(greedy, targets)
         return {
             "held_out/loss": sums["translation"].item() / len(labels),
@@ -636,7 +654,9 @@ def _translate_within(
     texts = []
     while len(texts) < len(sources) and not (texts and time.monotonic() > end):
         chunk = sources[len(texts) : len(texts) + _CHUNK]
-        texts += translate(chunk, network, tokenizer, s.beams, longest=max_side(s), too_long="cut")
+        texts += translate(
+            chunk, network, tokenizer, s.beams, longest=s.longest_translation, too_long="cut"
+        )
     return texts
 
 
@@ -676,7 +696,7 @@ def samples(
     "Held-out lines whose translations have the highest, the middle and the lowest chrF."
     sources, references = held_out_pairs(s, data)
     translations = translate(
-        sources, network, data.tokenizer, s.beams, longest=max_side(s), too_long="cut"
+        sources, network, data.tokenizer, s.beams, longest=s.longest_translation, too_long="cut"
     )
     metric = _sacrebleu().CHRF()
     rows = [

@@ -1,0 +1,171 @@
+"Translators from a real encoder: its trimmed copy, what each arm starts from, short captions, runs on record."
+
+import pytest
+import torch
+
+from xlnb.base.core import ConfigError
+from xlnb.encoder.encoder import EncoderConfig, load, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.pretraining.claims import judge
+from xlnb.pretraining.pretraining import run
+from xlnb.results import real_translation as R
+from xlnb import translation as T
+
+TINY = dict(
+    size="tiny",
+    corpus="cldr",
+    langs="en,ru",
+    source="ru",
+    target="en",
+    decoder_layers=1,
+    steps=4,
+    batch_tokens=256,
+    test_lines=20,
+    longest=8,
+    veco_steps=2,
+    frozen_steps=1,
+)
+pytestmark = pytest.mark.usefixtures("root")
+
+
+@pytest.fixture(scope="module")
+def encoder(root, tmp_path_factory):
+    "A small network of two blocks, with a tokenizer of the embedded corpus."
+    names = ("langs", "source", "target", "test_lines")
+    settings = T.Settings(
+        **{name: TINY[name] for name in names}, width=32, layers=2, vocab_size=400
+    )
+    tokenizer = T.prepare_data(T.resolve(settings)).tokenizer
+    config = EncoderConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        relative_positions="none",
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        mask_token_id=tokenizer.mask_token_id,
+    )
+    folder = tmp_path_factory.mktemp("models") / "small-encoder"
+    new_model(EncoderForMaskedLM, config, 1).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def resolved(encoder, **changes):
+    return R.resolve(R.Settings(**TINY | {"model": str(encoder)} | changes))
+
+
+def started(settings):
+    data = R.continued(settings, R.prepare_data(settings))
+    return data, R.make_model(settings, data).translator
+
+
+def test_the_encoder_is_trimmed_once_and_named_without_a_path(encoder):
+    s = resolved(encoder, min_count=50)
+    weights = R.Path(s.init) / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    assert resolved(encoder, min_count=50).vocab_size == s.vocab_size < 400
+    assert weights.stat().st_mtime_ns == before
+    record = s.for_record()
+    assert "model" not in record and record["init"].startswith("small-encoder-cldr-en-ru-8-50-")
+    assert R.RECIPE.resolve(R.Settings(**record)).for_record() == record
+
+
+@pytest.mark.parametrize("end, block", [("last", 1), ("first", 0)])
+def test_encoder_and_decoder_have_the_blocks_of_the_encoder(encoder, end, block):
+    s = resolved(encoder, decoder_from=end)
+    data, translator = started(s)
+    stored = load(data.start, EncoderForMaskedLM).encoder.layers
+    for n, layer in enumerate(translator.encoder.layers):
+        assert torch.equal(layer.up.weight, stored[n].up.weight)
+    assert torch.equal(translator.decoder.layers[0].up.weight, stored[block].up.weight)
+
+
+def test_random_weights_have_the_shape_of_the_encoder_and_depend_on_the_seed(encoder):
+    first, other = (started(resolved(encoder, weights="random", seed=n))[1] for n in (0, 1))
+    _, pretrained = started(resolved(encoder))
+    shapes = [{name: w.shape for name, w in m.state_dict().items()} for m in (first, pretrained)]
+    assert shapes[0] == shapes[1]
+    ups = [m.encoder.layers[0].up.weight for m in (first, other, pretrained)]
+    assert not any(torch.equal(a, b) for a, b in zip(ups, ups[1:] + ups[:1]))
+
+
+def test_veco_is_trained_once_and_gives_its_cross_attention(encoder):
+    s = resolved(encoder, weights="veco")
+    data, translator = started(s)
+    network = load(data.start, EncoderForMaskedLM).encoder.layers[1]
+    assert torch.equal(
+        translator.decoder.layers[0].cross_attention.kv.weight, network.cross_attention.kv.weight
+    )
+    before = (data.start / "model.safetensors").stat().st_mtime_ns
+    again, _ = started(resolved(encoder, weights="veco", seed=1))
+    assert again.start == data.start
+    assert (data.start / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_run_has_a_record_that_its_arm_finds(encoder):
+    record = run(R.RECIPE, resolved(encoder, weights="random"))
+    assert record["cpu_seconds"] > 0 and "random weights" in R.describe(record)
+    arms = {"random": {"weights": "random"}, "encoder": {"weights": "encoder"}}
+    experiment = R.Experiment("", arms, {"steps": 4, "corpus": "cldr"}, (0,))
+    other = record | {"run": record["run"] | {"finished": False}}
+    assert R.recorded_runs(experiment, [record, other]) == {"random": {0: record}}
+
+
+def test_weights_that_are_none_are_refused(encoder):
+    with pytest.raises(ConfigError, match="weights='xlm' is not one of encoder, veco, random"):
+        resolved(encoder, weights="xlm")
+
+
+ROWS = {
+    "train": [
+        ("Ein Hund.", "A dog."),
+        ("Ein Kind.", "A child."),
+        ("Zwei Kinder.", "Two kids in snow."),
+    ],
+    "val": [("Ein Kind.", "One child."), ("Der Mann.", "The man is in a car.")],
+    "test_2016_flickr": [("Eine Frau.", "A woman.")],
+    "test_2017_flickr": [("Zwei Katzen.", "Two cats.")],
+}
+
+
+def test_captions_are_short_and_those_of_tests_are_left_out(monkeypatch):
+    monkeypatch.setattr(R, "set_folder", lambda name: name)
+    monkeypatch.setattr(R, "read_multi30k", lambda folder, part, langs: ROWS[part])
+    corpus = R.short_captions(R.Settings(most_words=3))
+    assert corpus.pairs == {"de-en": [("Ein Hund.", "A dog.")]}
+    assert corpus.valid["de-en"] == [("Ein Kind.", "One child.")]
+    assert corpus.tests["multi30k-2017"]["de-en"] == (["Zwei Katzen."], ["Two cats."])
+    assert corpus.facts["pairs_left_out"] == 1
+
+
+def curve(loss):
+    steps = {-1: 9.0, 49: loss + 0.5, 99: loss}
+    return [
+        {"step": n, "tokens": 100 * (n + 1), "held_out/loss": value, "held_out/unigram": 6.0}
+        for n, value in steps.items()
+    ]
+
+
+def invented(arm, seed, loss):
+    parameters = R.EXPERIMENTS["captions"].shared | R.ARMS[arm] | {"seed": seed, "steps": 100}
+    return {"parameters": parameters, "losses": ["translation"], "curve": curve(loss)}
+
+
+def test_claims_are_judged_on_the_loss_and_halfway_against_the_end():
+    losses = {"random": 5.0, "encoder": 4.0, "encoder, first blocks": 3.5, "VECO": 4.2}
+    arms = {}
+    for arm, loss in losses.items():
+        arms[arm] = {seed: invented(arm, seed, loss + seed / 100) for seed in range(5)}
+    directions = {}
+    for name, claim in R.CLAIMS.items():
+        rows = [judge(comparison, {"captions": arms}) for comparison in claim.comparisons]
+        directions[name] = [row["direction"] for row in rows]
+    assert directions == {
+        "veco-06": ["contradicted", "reproduced"],
+        "veco-07": ["reproduced"],
+        "veco-09": ["contradicted"],
+    }
