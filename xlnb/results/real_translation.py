@@ -231,10 +231,14 @@ def describe(record: dict) -> str:
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f020
 ARMS = {
-    "random": {"weights": "random", "decoder_from": "last"},
-    "encoder": {"weights": "encoder", "decoder_from": "last"},
-    "encoder, first blocks": {"weights": "encoder", "decoder_from": "first"},
-    "VECO": {"weights": "veco", "decoder_from": "last"},
+    "random": {"weights": "random", "decoder_from": "last", "learning_rate": 1e-3},
+    "encoder": {"weights": "encoder", "decoder_from": "last", "learning_rate": 5e-4},
+    "encoder, first blocks": {
+        "weights": "encoder",
+        "decoder_from": "first",
+        "learning_rate": 5e-4,
+    },
+    "VECO": {"weights": "veco", "decoder_from": "last", "learning_rate": 5e-4},
 }
 
 
@@ -243,9 +247,8 @@ _SHORT = dict(
     langs="en,de",
     most_words=8,
     decoder_layers=3,
-    steps=120,
+    steps=240,
     batch_tokens=256,
-    learning_rate=5e-4,
     longest=16,
     max_minutes=60.0,
 )
@@ -258,7 +261,6 @@ _LONG = dict(
     decoder_layers=3,
     steps=8_000,
     batch_tokens=4096,
-    learning_rate=2e-4,
     veco_steps=8_000,
     frozen_steps=800,
     dropout=0.1,
