@@ -100,15 +100,15 @@ def short_captions(s: Settings) -> Corpus:
     }
     train = rows.pop("train")
     apart = set(chain.from_iterable(chain.from_iterable(rows.values())))
-    kept = [pair for pair in train if apart.isdisjoint(pair)]
+    pairs = [pair for pair in train if apart.isdisjoint(pair)]
     tests = {f"multi30k-{year}": {s.pair: columns_of(rows[year])} for year in ("2016", "2017")}
     facts = {
         "origin": "Multi30k",
         "most_words": s.most_words,
-        "pairs_left_out": len(train) - len(kept),
+        "pairs_left_out": len(train) - len(pairs),
     }
-    text = dict(zip(langs, columns_of(kept)))
-    return Corpus("multi30k", langs, text, {s.pair: kept}, {s.pair: rows["valid"]}, tests, facts)
+    text = dict(zip(langs, columns_of(pairs)))
+    return Corpus("multi30k", langs, text, {s.pair: pairs}, {s.pair: rows["valid"]}, tests, facts)
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f014
 def corpus_of(s: Settings) -> Corpus:
@@ -200,8 +200,8 @@ def measures(s: Settings, data: translation.TranslationData) -> Callable:  # mod
     other = other_source_loss(s, data)
 
     def measure(model):
-        found = usual(model)
-        return found | {"held_out/source_gain": other(model) - found["held_out/loss"]}
+        values = usual(model)
+        return values | {"held_out/source_gain": other(model) - values["held_out/loss"]}
 
     return measure
 
@@ -231,14 +231,10 @@ def describe(record: dict) -> str:
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f020
 ARMS = {
-    "random": {"weights": "random", "decoder_from": "last", "learning_rate": 1e-3},
-    "encoder": {"weights": "encoder", "decoder_from": "last", "learning_rate": 5e-4},
-    "encoder, first blocks": {
-        "weights": "encoder",
-        "decoder_from": "first",
-        "learning_rate": 5e-4,
-    },
-    "VECO": {"weights": "veco", "decoder_from": "last", "learning_rate": 5e-4},
+    "random": {"weights": "random", "decoder_from": "last"},
+    "encoder": {"weights": "encoder", "decoder_from": "last"},
+    "encoder, first blocks": {"weights": "encoder", "decoder_from": "first"},
+    "VECO": {"weights": "veco", "decoder_from": "last"},
 }
 
 
@@ -249,6 +245,7 @@ _SHORT = dict(
     decoder_layers=3,
     steps=240,
     batch_tokens=256,
+    learning_rate=1e-3,
     longest=16,
     max_minutes=60.0,
 )
@@ -261,6 +258,7 @@ _LONG = dict(
     decoder_layers=3,
     steps=8_000,
     batch_tokens=4096,
+    learning_rate=2e-4,
     veco_steps=8_000,
     frozen_steps=800,
     dropout=0.1,
