@@ -93,6 +93,7 @@ def test_random_weights_have_the_shape_of_the_encoder_and_depend_on_the_seed(enc
     assert not any(torch.equal(a, b) for a, b in zip(ups, ups[1:] + ups[:1]))
 
 
+@pytest.mark.slow
 def test_veco_is_trained_once_and_gives_its_cross_attention(encoder):
     s = resolved(encoder, weights="veco")
     data, translator = started(s)
@@ -106,6 +107,7 @@ def test_veco_is_trained_once_and_gives_its_cross_attention(encoder):
     assert (data.start / "model.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_run_has_a_record_that_its_arm_finds(encoder):
     record = run(R.RECIPE, resolved(encoder, weights="random"))
     assert record["cpu_seconds"] > 0 and "random weights" in R.describe(record)
@@ -113,6 +115,27 @@ def test_a_run_has_a_record_that_its_arm_finds(encoder):
     experiment = R.Experiment("", arms, {"steps": 4, "corpus": "cldr"}, (0,))
     other = record | {"run": record["run"] | {"finished": False}}
     assert R.recorded_runs(experiment, [record, other]) == {"random": {0: record}}
+
+
+def test_the_source_gain_is_what_another_source_costs(encoder):
+    s = resolved(encoder, weights="random")
+    data = R.prepare_data(s)
+    model = R.make_model(s, data).eval()
+    with torch.no_grad():
+        for layer in model.translator.decoder.layers:
+            layer.cross_attention.out.weight *= 50  # so that the source matters
+    measured = R.measures(s, data)(model)
+    sources, targets = T.held_out_pairs(s, data)
+    losses = []
+    for texts in (sources, [*sources[1:], sources[0]]):
+        batch = T.held_out_batch(s, data.tokenizer, texts, targets)
+        with torch.no_grad():
+            out = model.translator(
+                batch["input_ids"], batch["attention_mask"], labels=batch["labels"]
+            )
+        losses.append(out.loss.item())
+    assert abs(losses[1] - losses[0]) > 1e-4
+    assert measured["held_out/source_gain"] == pytest.approx(losses[1] - losses[0], abs=1e-4)
 
 
 def test_weights_that_are_none_are_refused(encoder):

@@ -328,6 +328,7 @@ def test_the_folder_of_a_run_is_a_translator_and_an_encoder(data, tmp_path):
         (dict(decoder_layers=3), "give 1 to 2"),
         (dict(label_smoothing=1.0), "from 0 up to 1"),
         (dict(snapshots=0), "snapshots"),
+        (dict(longest=0), "longest"),
         (dict(parallel="fsdp"), "parallel"),
         (dict(recipe="paper"), "recipe"),
     ],
@@ -335,6 +336,14 @@ def test_the_folder_of_a_run_is_a_translator_and_an_encoder(data, tmp_path):
 def test_settings_that_cannot_be_are_refused(wrong, said):
     with pytest.raises(ConfigError, match=said):
         small(**wrong)
+
+
+def test_a_limit_of_translations_is_part_of_the_run_only_where_it_is_set(data):
+    s = small(longest=3)
+    assert s.for_record()["longest"] == 3 and "longest" not in small().for_record()
+    rows = T.samples(s, data, T.new_translator(s, None))
+    lengths = [len(data.tokenizer.tokenize(row["translation"])) for row in rows]
+    assert max(lengths) <= 3 < small().longest_translation
 
 
 def test_a_run_without_sacrebleu_says_what_to_install(monkeypatch):
