@@ -36,6 +36,7 @@ from .text.batches import source_hash
 from .text.corpora import LANGUAGES
 from .encoder.foreign import quietly
 from .measures.downstream import BENCHMARKS
+from .measures.frozen_probes import probe_rows
 from .measures.probes import CutExamples
 from .measures.readouts import READ, SCORED_BY_EXAMPLE, vector_files
 from .measures.scores import matches, paired_bootstrap_of_ratios, span_counts
@@ -149,6 +150,39 @@ def _network_readout_rows(run: TaskRun, system: str) -> list[dict]:
     compute = partial(READ[run.task][0], run.model, **arguments)
     return _readout_rows(run, system, key, compute)
 
+# %% ../nbs/08_evaluation.ipynb #53b6aac4
+_OF_EXAMPLES = (
+    "source",
+    "langs",
+    "train_split",
+    "test_split",
+    "select_on",
+    "seeds",
+    "train_examples",
+    "test_examples",
+)
+
+
+def _examples_key(settings: Settings) -> list:  # which examples are learned and tested
+    return [getattr(settings, field) for field in _OF_EXAMPLES]
+
+
+def _network_probe_rows(run: TaskRun, system: str, targets: list[str]) -> list[dict]:
+    "Rows of the layer that dev chooses."
+    settings = run.settings
+    options = [settings.layer, settings.in_language, targets]
+    key = [run.task, "probe", model_hash(run.model), *options, *_examples_key(settings)]
+    failures = []
+
+    def compute():
+        rows = probe_rows(run, targets, failures)
+        for failure in failures:
+            warnings.warn(failure)
+        chosen = [probe_row for probe_row in rows if probe_row["chosen"]]
+        return [{k: v for k, v in row.items() if k != "chosen"} for row in chosen]
+
+    return _cached_rows(key, settings, compute, system)
+
 # %% ../nbs/08_evaluation.ipynb #53b6aac5
 def _network_rows(run: TaskRun, system: str, targets: list[str], failures: list) -> list[dict]:
     "Rows of a network in one task; targets: of `scorable`."
@@ -156,6 +190,8 @@ def _network_rows(run: TaskRun, system: str, targets: list[str], failures: list)
     with quietly():
         if run.task in READ:
             return _network_readout_rows(run, system)
+        if run.settings.probe and targets:
+            return _network_probe_rows(run, system, targets)
         # without a test nothing is trained
         for seed in range(run.settings.seeds if targets else 0):
             try:
@@ -168,8 +204,7 @@ def _network_rows(run: TaskRun, system: str, targets: list[str], failures: list)
 def _task_baselines(run: TaskRun) -> list[dict]:
     if run.task in READ:
         return _readout_rows(run, "baselines", "baselines", READ[run.task][1])
-    fields = ("source", "langs", "train_split", "test_split", "select_on")
-    key = [run.task, "baselines", *(getattr(run.settings, field) for field in fields)]
+    key = [run.task, "baselines", *_examples_key(run.settings)]
     return _cached_rows(key, run.settings, partial(baseline_rows, run), "baselines")
 
 # %% ../nbs/08_evaluation.ipynb #58e6c075
@@ -379,8 +414,9 @@ def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
         for k, v in asdict(settings).items()
         if k not in ("out", "max_minutes", "against", "quiet")
     }
-    if settings.precision == Settings.precision:
-        del parameters["precision"]
+    for field in ("precision", "probe", "train_examples", "test_examples"):
+        if parameters[field] == getattr(Settings, field):
+            del parameters[field]
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
     if settings.partner not in ("", "self"):
         parameters["partner"] = f"translation-{files_hash(settings.partner)}"
@@ -528,6 +564,9 @@ _NAME_FIELDS = (
     "epochs",
     "learning_rate",
     "precision",
+    "probe",
+    "train_examples",
+    "test_examples",
     "layer",
     "pool",
 )
