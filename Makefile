@@ -67,7 +67,7 @@ benchmarks: env
 	XLNB_RESULTS="$${XLNB_RESULTS:-$(CURDIR)/data/results}" $(BIN)/python -m xlnb.results.benchmarks $(name) $(QUIET)
 
 EVALUATED := tasks langs source seeds select_on recipes partner train_split test_split in_language controls against \
-             epochs learning_rate aggregate max_minutes name out
+             epochs learning_rate aggregate max_minutes name out probe train_examples test_examples
 
 evaluate: env
 	$(BIN)/python -m xlnb.evaluation --model $(model) $(foreach k,$(EVALUATED),$(if $($(k)),--$(k) $($(k)))) $(QUIET)

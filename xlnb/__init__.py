@@ -131,6 +131,8 @@ __doc__ += """\
                                   splits; invalid ones raise before anything runs
     measures.task_runs       A task, the settings and a network: training, dev and test examples, and the answers of
                              the network
+    measures.frozen_probes   Logistic regression on frozen states of every layer, for any encoder and any task with
+                             labels; the layer is chosen on dev
     pretraining.held_out     Losses, translation gain, retrieval, alignment and probes on text that a network never
                              read, each beside a baseline
     pretraining.reports      What a run leaves behind, read back: groups of runs, mean and spread over seeds, model
