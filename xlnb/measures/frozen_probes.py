@@ -10,6 +10,8 @@ __all__ = ['frozen_states', 'probe_features', 'LayerProbe', 'learn_layer', 'answ
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
+from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -37,8 +39,8 @@ def _is_tagged(examples: list) -> bool:
 
 def _read_texts(examples, tokenizer, config) -> Reading:  # of one text each
     reading = Reading()
-    texts = [example.texts[0] for example in examples]
-    encodings = tokenized([texts], tokenizer, longest_input(config, tokenizer))
+    texts = zip(*map(attrgetter("texts"), examples))
+    encodings = tokenized([*map(list, texts)], tokenizer, longest_input(config, tokenizer))
     for example, encoded in zip(examples, encodings):
         sides = encoded.sequence_ids
         if 0 not in sides:
@@ -49,19 +51,23 @@ def _read_texts(examples, tokenizer, config) -> Reading:  # of one text each
     return reading
 
 
+def _probe_example(example) -> tuple:  # in the form of `read_examples`
+    if hasattr(example, "words"):
+        return " ".join(example.words), example.words, example.tags
+    return *example.texts, example.label
+
+
 def _reading(examples, tokenizer, config) -> Reading:
-    if _is_tagged(examples):
-        rows = [(" ".join(e.words), e.words, e.tags) for e in examples]
-        return read_examples("tokens", rows, tokenizer, config)
-    if len(examples[0].texts) == 1:
+    tagged = _is_tagged(examples)
+    if not tagged and len(examples[0].texts) == 1:
         return _read_texts(examples, tokenizer, config)
-    rows = [(*e.texts, e.label) for e in examples]
-    return read_examples("pairs", rows, tokenizer, config)
+    rows = [*map(_probe_example, examples)]
+    return read_examples("tokens" if tagged else "pairs", rows, tokenizer, config)
 
 # %% ../../nbs/measures/15_frozen_probes.ipynb #f50b0007
-def _of_every_word(states, words: list[int], count: int):  # words: those that have a subword
+def _of_every_word(states, words: list[int], example):  # words: those that have a subword
     "(layers, words, features): zeros for a word that was cut off."
-    filled = states.new_zeros(states.shape[0], count, states.shape[2])
+    filled = states.new_zeros(states.shape[0], len(example.words), states.shape[2])
     filled[:, words] = states[:, : len(words)]
     return filled
 
@@ -78,10 +84,7 @@ def frozen_states(
     parts = states.split([*map(len, reading.ranges)], 1)
     if not _is_tagged(examples):
         return [*parts]
-    return [
-        _of_every_word(part, words, len(example.words))
-        for part, words, example in zip(parts, reading.words, examples)
-    ]
+    return [*map(_of_every_word, parts, reading.words, examples)]
 
 # %% ../../nbs/measures/15_frozen_probes.ipynb #f50b0008
 def probe_features(
@@ -124,8 +127,8 @@ def learn_layer(
 # %% ../../nbs/measures/15_frozen_probes.ipynb #f50b0012
 def _gold(examples: list) -> Iterator[str]:  # of every item
     if _is_tagged(examples):
-        return chain.from_iterable(e.tags for e in examples)
-    return (e.label for e in examples)
+        return chain.from_iterable(map(attrgetter("tags"), examples))
+    return map(attrgetter("label"), examples)
 
 
 def answers_of_scores(
@@ -134,7 +137,7 @@ def answers_of_scores(
     examples: list,
 ) -> list:  # a label of each example, or its tags
     "The likeliest label of every item, in the form in which tasks are scored."
-    said = [labels[number] for number in scores.argmax(1).tolist()]
+    said = [*map(labels.__getitem__, scores.argmax(1).tolist())]
     if not _is_tagged(examples):
         return said
     remaining = iter(said)
@@ -156,11 +159,8 @@ class LayerProbes:
 
     def answers(self, features, examples: list) -> list[list]:  # (layers, items, features)
         "Of each layer the answer to every example."
-        labels = self.task.labels
-        return [
-            answers_of_scores(probe.scores(layer_features), labels, examples)
-            for probe, layer_features in zip(self.probes, features)
-        ]
+        scores = map(LayerProbe.scores, self.probes, features)
+        return [answers_of_scores(one, self.task.labels, examples) for one in scores]
 
 
 def learn_layers(
@@ -169,14 +169,16 @@ def learn_layers(
     layers: list[int],
 ) -> LayerProbes:
     "A probe on every layer."
-    numbers = {label: number for number, label in enumerate(task.labels)}
-    targets = torch.tensor([numbers[label] for label in _gold(task.train)])
-    features = probe_features([states[e] for e in task.train], task.train)
-    probes = [learn_layer(one, targets, len(numbers)) for one in features]
+    targets = torch.tensor([*map(task.labels.index, _gold(task.train))])
+    learn = partial(learn_layer, targets=targets, labels=len(task.labels))
+
+    def features(examples):
+        return probe_features([*map(states.get, examples)], examples)
+
+    probes = [*map(learn, features(task.train))]
     learned = LayerProbes(task, layers, probes, [])
-    features = probe_features([states[e] for e in task.dev], task.dev)
-    answers = learned.answers(features, task.dev)
-    learned.dev += [task.score(task.dev, one) for one in answers]
+    answers = learned.answers(features(task.dev), task.dev)
+    learned.dev += map(partial(task.score, task.dev), answers)
     return learned
 
 # %% ../../nbs/measures/15_frozen_probes.ipynb #f50b0016
@@ -205,9 +207,10 @@ def _network(run: TaskRun) -> _Network:
 
 def _learned(run, network: _Network, source: str) -> list[LayerProbes]:  # of each seed
     tasks = [learned_task(run, source, seed) for seed in range(run.settings.seeds)]
-    examples = [*dict.fromkeys(chain.from_iterable([*t.train, *t.dev] for t in tasks))]
+    parts = chain.from_iterable(map(attrgetter("train", "dev"), tasks))
+    examples = [*dict.fromkeys(chain.from_iterable(parts))]
     states = dict(zip(examples, network.states(examples)))
-    return [learn_layers(task, states, network.layers) for task in tasks]
+    return [*map(partial(learn_layers, states=states, layers=network.layers), tasks)]
 
 # %% ../../nbs/measures/15_frozen_probes.ipynb #f50b0017
 def _layer_rows(run, learned: LayerProbes, tested: list, features, facts: dict) -> list[dict]:

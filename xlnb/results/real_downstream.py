@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['SEEDS', 'PROBED', 'BASELINES', 'NOTEBOOK', 'probe_settings', 'layer_means', 'probe_record', 'ProbeRuns', 'main',
-           'newest', 'scores_by_seed', 'baselines_of', 'table_rows']
+           'score_frame', 'table_rows']
 
 # %% ../../nbs/results/08g_real_downstream.ipynb #08ed0004
 import sys, time
-from collections import defaultdict
 from dataclasses import dataclass
-from statistics import mean
+
+import numpy as np
+import pandas as pd
 
 from xlnb.base.core import (
     append_record,
@@ -65,25 +66,18 @@ def layer_means(
     rows: list[dict],  # of `probe_rows`, of one measure
 ) -> dict[str, list]:  # layer, dev, source, others
     "Means over seeds and languages for each layer, percent."
-    of_layer = defaultdict(lambda: defaultdict(list))
-    for r in rows:
-        place = "source" if r["target"] == r["source"] else "others"
-        of_layer[r["layer"]][place].append(r["score"])
-        of_layer[r["layer"]]["dev"].append(r["dev"])
-    curves = {"layer": [*of_layer]}
-    for place in ("dev", "source", "others"):
-        values = [of_layer[layer][place] for layer in of_layer]
-        if all(values):
-            curves[place] = [round(mean(scores), 2) for scores in values]
-    return curves
+    scores = pd.DataFrame(rows)
+    scores["where"] = np.where(scores.target == scores.source, "source", "others")
+    means = scores.pivot_table(index="layer", columns="where", values="score", sort=False)
+    means["dev"] = scores.groupby("layer").dev.mean()
+    return means.round(2).reset_index().to_dict("list")
 
 
-_COLUMNS = ("system", "source", "target", "seed", "layer", "score", "examples", "leaked")
+_COLUMNS = ["system", "source", "target", "seed", "layer", "score", "examples", "leaked"]
 
 
 def _by_column(rows: list[dict]) -> dict[str, list]:
-    columns = [column for column in _COLUMNS if column in rows[0]]
-    return {column: [r[column] for r in rows] for column in columns}
+    return pd.DataFrame(rows).filter(_COLUMNS).to_dict("list")
 
 # %% ../../nbs/results/08g_real_downstream.ipynb #08ed0010
 BASELINES = "baselines"
@@ -107,7 +101,7 @@ def probe_record(
     settings = probe_settings(task, "" if model == BASELINES else model)
     settings = resolve(settings) if settings.model else settings
     rows, failures = _rows_of(settings, task)
-    kept = [r for r in rows if r.get("chosen", True)]
+    chosen = [r for r in rows if r.get("chosen", True)]
     parameters = {"model": settings.title if settings.model else BASELINES, "task": task}
     parameters |= {"seeds": SEEDS, "test_examples": settings.test_examples, **PROBED[task]}
     facts = {"measure": rows[0]["measure"], "failures": failures}
@@ -115,7 +109,13 @@ def probe_record(
         facts |= {"model_hash": model_hash(settings.model), "layers": layer_means(rows)}
     seconds = round(time.process_time() - started, 1)
     run = {"finished": True, "cpu_seconds": seconds}
-    return {"parameters": parameters, **run_facts(), "run": run, **facts, "rows": _by_column(kept)}
+    return {
+        "parameters": parameters,
+        **run_facts(),
+        "run": run,
+        **facts,
+        "rows": _by_column(chosen),
+    }
 
 # %% ../../nbs/results/08g_real_downstream.ipynb #08ed0011
 NOTEBOOK = "08g_real_downstream"
@@ -143,64 +143,41 @@ if __name__ == "__main__" and "__file__" in globals():
     main(sys.argv[1:])
 
 # %% ../../nbs/results/08g_real_downstream.ipynb #08ed0014
-def newest(records: list[dict]) -> dict:  # (model, task) → record, tasks in the order of PROBED
-    "The newest record of each encoder and task as they are asked now."
-    found = {}
-    for record in records:
-        p = record["parameters"]
-        if all(p.get(key) == value for key, value in PROBED.get(p["task"], {"": 0}).items()):
-            found[p["model"], p["task"]] = record
-    order = [*PROBED]
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0][1])))
+def _is_current(record: dict) -> bool:  # of a task as it is asked now
+    parameters = record["parameters"]
+    expected = PROBED.get(parameters["task"])
+    return expected is not None and expected.items() <= parameters.items()
 
 
-def scores_by_seed(record: dict, system: str = "") -> dict:  # target → scores, one for each seed
-    "Scores of an encoder, or of one baseline, percent."
-    rows = record["rows"]
-    systems = rows.get("system", [""] * len(rows["score"]))
-    found = defaultdict(list)
-    for one, target, score in zip(systems, rows["target"], rows["score"]):
-        if one == system:
-            found[target].append(score)
-    return dict(found)
-
-
-def baselines_of(record: dict) -> dict:  # name → target → scores
-    "Scores of each baseline."
-    return {name: scores_by_seed(record, name) for name in dict.fromkeys(record["rows"]["system"])}
+def score_frame(records: list[dict]) -> pd.DataFrame:
+    "The rows of the newest record of each encoder, and of the baselines, on each task."
+    newest = {}
+    for record in filter(_is_current, records):
+        parameters = record["parameters"]
+        newest[parameters["model"], parameters["task"]] = record
+    frames = []
+    for (model, task), record in newest.items():
+        frame = pd.DataFrame(record["rows"]).assign(task=task, measure=record["measure"])
+        frames.append(frame if model == BASELINES else frame.assign(system=model))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 # %% ../../nbs/results/08g_real_downstream.ipynb #08ed0015
-def _across(scores: dict, targets) -> list[float]:  # of each seed, its mean over languages
-    return [mean(values) for values in zip(*(scores[target] for target in targets))]
+def _by_place(scores: pd.DataFrame) -> pd.DataFrame:  # of a task and a system
+    "A row a seed: English, the mean of the others, the gap."
+    where = np.where(scores.target == "en", "English", "others")
+    table = scores.groupby(["seed", where]).score.mean().unstack()
+    table = table.reindex(columns=["English", "others"])
+    return table.assign(gap=table.English - table.others)
 
 
-def _task_row(task: str, system: str, scores: dict) -> dict:
-    others = [target for target in scores if target != "en"]
-    source = scores.get("en")
-    elsewhere = _across(scores, others) if others else []
-    gap = [a - b for a, b in zip(source, elsewhere)] if source and elsewhere else []
-    return {
-        "task": task,
-        "system": system,
-        "English": spread(source or []),
-        "others": spread(elsewhere),
-        "gap": spread(gap),
-        "languages": len(scores),
-    }
-
-
-def table_rows(
-    found: dict,  # of `newest`
-) -> list[dict]:
-    "Each task with each encoder and baseline: English, the others' mean, the gap, and the layers that dev chose."
-    out = []
-    for (model, task), record in found.items():
-        name = f"{task}: {record['measure']}"
-        if model == BASELINES:
-            systems = baselines_of(record)
-            out += [_task_row(name, system, scores) for system, scores in systems.items()]
-        else:
-            layers = dict.fromkeys(zip(record["rows"]["seed"], record["rows"]["layer"]))
-            listed = ", ".join(str(layer) for _, layer in sorted(layers))
-            out.append(_task_row(name, model, scores_by_seed(record)) | {"layer": listed})
-    return out
+def table_rows(scores: pd.DataFrame) -> list[dict]:  # of `score_frame`
+    "Each task with each encoder and baseline: English, mean of the other languages, gap, layers that dev chose."
+    rows = []
+    tasks = pd.Categorical(scores.task, [*PROBED])
+    for (task, system), part in scores.groupby([tasks, "system"], observed=True, sort=True):
+        layers = part.drop_duplicates("seed").get("layer", pd.Series()).dropna()
+        cells = {"task": f"{task}, {part.measure.iloc[0]}", "system": system}
+        cells |= _by_place(part).agg(spread).to_dict()
+        cells["languages"] = part.target.nunique()
+        rows.append(cells | {"layer": ", ".join(layers.astype(int).astype(str))})
+    return rows

@@ -1,0 +1,48 @@
+"Frozen probes of real encoders: what a record keeps, and what tables make of it."
+
+import pytest
+from test_evaluation import data, model, small_data  # noqa: F401  fixtures
+
+from xlnb.base.core import ConfigError, read_records
+from xlnb.results import real_downstream as D
+
+SMALL = dict(langs="en,de", train_split="dev", train_examples=30)
+
+
+@pytest.fixture
+def records(model, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setattr(D, "PROBED", {"xnli": SMALL})
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    for name in (model, D.BASELINES):
+        D.main(["--model", name, "--tasks", "xnli"])
+    return read_records(D.NOTEBOOK)
+
+
+@pytest.mark.filterwarnings("ignore:.*share a text")
+def test_a_record_keeps_the_chosen_layer_and_the_means_of_all(records, model):  # noqa: F811
+    probed, plain = records
+    assert probed["parameters"]["task"] == "xnli" and probed["run"]["cpu_seconds"] > 0
+    assert probed["layers"]["layer"] == [0, 1, 2] and len(probed["layers"]["others"]) == 3
+    rows = probed["rows"]
+    assert [*zip(rows["target"], rows["seed"])] == [(t, s) for t in ("en", "de") for s in range(3)]
+    assert len({*zip(rows["seed"], rows["layer"])}) == 3
+    assert {*plain["rows"]["system"]} == {"majority", "character n-grams"}
+
+
+@pytest.mark.filterwarnings("ignore:.*share a text")
+def test_tables_have_the_newest_record_as_tasks_are_asked_now(records):
+    older = records[0] | {"measure": "older"}
+    other = records[0] | {"parameters": records[0]["parameters"] | {"train_examples": 7}}
+    scores = D.score_frame([older, *records, other])
+    assert {*scores.measure} == {"accuracy"} and len(scores) == 3 * 2 * 3
+    rows = D.table_rows(scores)
+    assert {r["system"] for r in rows} >= {"majority", "character n-grams"} and len(rows) == 3
+    (row,) = [r for r in rows if r["layer"]]
+    of_model = scores[scores.system == row["system"]].groupby("target").score.mean()
+    gap = of_model["en"] - of_model["de"]
+    assert float(row["gap"].split(" ±")[0]) == pytest.approx(gap, abs=0.5)
+
+
+def test_only_tasks_with_settings_are_probed():
+    with pytest.raises(ConfigError, match="xquad"):
+        D.probe_settings("xquad")
