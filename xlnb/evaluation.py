@@ -178,8 +178,7 @@ def _network_probe_rows(run: TaskRun, system: str, targets: list[str]) -> list[d
         rows = probe_rows(run, targets, failures)
         for failure in failures:
             warnings.warn(failure)
-        chosen = [probe_row for probe_row in rows if probe_row["chosen"]]
-        return [{k: v for k, v in row.items() if k != "chosen"} for row in chosen]
+        return [probe_row for probe_row in rows if probe_row.pop("chosen")]
 
     return _cached_rows(key, settings, compute, system)
 
