@@ -54,6 +54,17 @@ def test_a_text_without_tokens_is_said(model):  # noqa: F811
         P.frozen_states(network, tokenizer, [Labelled("1", ("",), "x")], [0])
 
 
+def test_a_probe_answers_for_every_word_or_pair():
+    assert P.probe_features([torch.zeros(3, 2, 8)], [PAIR]).shape == (3, 1, 32)
+    features = torch.tensor([[-1.0], [-2.0], [1.0], [2.0]])
+    probe = P.learn_layer(features, torch.tensor([0, 0, 1, 1]), 2)
+    assert isinstance(probe, P.LayerProbe) and probe.means.item() == 0
+    scores = probe.scores(features)
+    texts = [TEXT._replace(id=str(n)) for n in range(4)]
+    assert P.answers_of_scores(scores, ("x", "y"), texts) == ["x", "x", "y", "y"]
+    assert P.answers_of_scores(scores[:3], ("x", "y"), [WORDS]) == [("x", "x", "y")]
+
+
 def test_dev_chooses_the_layer_and_the_lowest_of_equals():
     examples = [Labelled(str(n), ("a",), "xy"[n % 2]) for n in range(40)]
     noise = torch.randn(40, 3, 1, 4, generator=torch.Generator().manual_seed(0))
@@ -66,7 +77,8 @@ def test_dev_chooses_the_layer_and_the_lowest_of_equals():
 
     task = LearnedTask("classification", ("x", "y"), examples[:20], examples[20:], score)
     learned = P.learn_layers(task, states, [0, 6, 12])
-    assert learned.best == 6 and learned.dev[1] == 1.0 > learned.dev[0]
+    assert isinstance(learned, P.LayerProbes) and learned.best == 6
+    assert learned.dev[1] == 1.0 > learned.dev[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*share a text")

@@ -43,6 +43,8 @@ def test_tables_have_the_newest_record_as_tasks_are_asked_now(records):
     assert float(row["gap"].split(" ±")[0]) == pytest.approx(gap, abs=0.5)
 
 
-def test_only_tasks_with_settings_are_probed():
+def test_only_tasks_with_settings_are_probed(model):  # noqa: F811
     with pytest.raises(ConfigError, match="xquad"):
-        D.probe_settings("xquad")
+        D.probe_record(model, "xquad")
+    assert D.probe_settings("pos").seeds == D.SEEDS
+    assert D.ProbeRuns(model).tasks.split(",") == [*D.PROBED]

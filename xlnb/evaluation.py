@@ -166,7 +166,7 @@ _OF_EXAMPLES = (
 def _examples_key(settings: Settings) -> list:  # which examples are learned and tested
     return [getattr(settings, field) for field in _OF_EXAMPLES]
 
-
+# %% ../nbs/08_evaluation.ipynb #53b6aac6
 def _network_probe_rows(run: TaskRun, system: str, targets: list[str]) -> list[dict]:
     "Rows of the layer that dev chooses."
     settings = run.settings
@@ -570,7 +570,7 @@ _NAME_FIELDS = (
     "pool",
 )
 
-
+# %% ../nbs/08_evaluation.ipynb #c69d5c65
 def _parameters_text(parameters: dict, names) -> str:  # ' (test_split=dev)'; '' for the defaults
     values = ", ".join(f"{name}={value}" for name in names if (value := parameters.get(name)))
     return f" ({values})" if values else ""

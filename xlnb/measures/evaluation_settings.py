@@ -50,9 +50,14 @@ class Settings:
     learning_rate: float = 0.0  # 0: by the width of the network
     # of seeds: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
     aggregate: str = ""
-    layer: int = -1  # that tasks without a training read, 0 = embeddings; -1: as the task, or the model's folder, says
+    layer: int = -1  # that probes and tasks without a training read, 0 = embeddings; -1: chosen on dev, or the usual
     pool: str = ""  # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
     precision: str = "fp32"  # of trainings and of their answers: fp32 | bf16
+    probe: str = ""  # 'frozen': logistic regression on the states of a layer; empty: fine-tuning
+    train_examples: int = (
+        0  # most examples of a language in training and in dev, drawn by each seed; 0: all
+    )
+    test_examples: int = 0  # most of a language in a test, the same for every seed; 0: all
     max_minutes: float = 30.0  # of one training; the next call resumes
     quiet: bool = False  # no progress of trainings and answers
     name: str = ""  # of the model in tables and records; empty: that of its folder
@@ -200,6 +205,10 @@ def _check_values(settings: Settings):
         raise ConfigError(f"seeds={settings.seeds}: give 1 or more")
     choose("aggregate", settings.aggregate, ("mean", "median"))
     choose("precision", settings.precision, ("fp32", "bf16"))
+    choose("probe", settings.probe, ("", "frozen"))
+    for field in ("train_examples", "test_examples"):
+        if (value := getattr(settings, field)) < 0:
+            raise ConfigError(f"{field}={value}: give a number of examples, or 0 for all")
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #4ec12334
 def _check_tasks(settings: Settings):
@@ -213,7 +222,7 @@ def _check_tasks(settings: Settings):
         "message says what it lacks"
     )
 
-
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #4ec12335
 _OF_TRAINING = (
     "seeds",
     "train_split",
@@ -223,6 +232,9 @@ _OF_TRAINING = (
     "learning_rate",
     "precision",
     "max_minutes",
+    "probe",
+    "train_examples",
+    "test_examples",
 )
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #82c44423
@@ -252,7 +264,8 @@ def _check_layer_and_pool(settings: Settings):
         raise ConfigError(f"layer={settings.layer}: give 0 (embeddings) or more, -1 for the usual")
     if settings.pool:
         choose("pool", settings.pool, POOLS)
-    without = {"layer": {*BENCHMARKS}, "pool": {*BENCHMARKS, *NOT_POOLED}}
+    fine_tuned = () if settings.probe else BENCHMARKS
+    without = {"layer": {*fine_tuned}, "pool": {*BENCHMARKS, *NOT_POOLED}}
     for field, value in _changed(settings, "layer", "pool").items():
         if tasks := [task for task in task_names(settings) if task in without[field]]:
             raise ConfigError(
@@ -279,6 +292,23 @@ def _check_word_vectors(settings: Settings):
         raise ConfigError(
             f"{settings.model} holds word vectors, of which {', '.join(sorted(other_tasks))} can "
             f"not be asked: take tasks={','.join(WORD_TASKS)}"
+        )
+
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #55d0f3a1
+_OF_HEADS = ("partner", "recipes", "epochs", "learning_rate", "precision", "against")
+
+
+def _check_probe(settings: Settings):
+    "A frozen probe trains no network; it has one result for one draw of examples."
+    if not settings.probe:
+        return
+    if useless := _changed(settings, *_OF_HEADS):
+        listed = ", ".join(f"{field}={value!r}" for field, value in useless.items())
+        raise ConfigError(f"probe={settings.probe!r} trains no network: leave out {listed}")
+    if settings.seeds > 1 and not settings.train_examples:
+        raise ConfigError(
+            f"seeds={settings.seeds} with probe={settings.probe!r}: seeds draw the examples to learn "
+            "from; give train_examples, such as 1000, or one seed"
         )
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #28c1bbd6
@@ -317,6 +347,7 @@ def resolve(settings: Settings) -> Settings:
     settings = _with_model_folder(settings)  # which may fetch it
     _check_layer_and_pool(settings)
     _check_partner(settings)
+    _check_probe(settings)
     if settings.against:
         other_settings(settings)
     _check_word_vectors(settings)

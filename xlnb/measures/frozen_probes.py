@@ -50,7 +50,7 @@ def _read_texts(examples, tokenizer, config) -> Reading:  # of one text each
         reading.ranges.append([(sides.index(0), len(sides) - sides[::-1].index(0))])
     return reading
 
-
+# %% ../../nbs/measures/15_frozen_probes.ipynb #f50b006b
 def _probe_example(example) -> tuple:  # in the form of `read_examples`
     if hasattr(example, "words"):
         return " ".join(example.words), example.words, example.tags
@@ -162,7 +162,7 @@ class LayerProbes:
         scores = map(LayerProbe.scores, self.probes, features)
         return [answers_of_scores(one, self.task.labels, examples) for one in scores]
 
-
+# %% ../../nbs/measures/15_frozen_probes.ipynb #f50b014b
 def learn_layers(
     task: LearnedTask,  # examples to learn from, and dev, which chooses the layer
     states: dict,  # example → its states, of both
@@ -204,7 +204,7 @@ def _network(run: TaskRun) -> _Network:
     layer = "all" if run.settings.layer < 0 else run.settings.layer
     return _Network(model, tokenizer, chosen_layers(layer, model.config.num_hidden_layers))
 
-
+# %% ../../nbs/measures/15_frozen_probes.ipynb #f50b016b
 def _learned(run, network: _Network, source: str) -> list[LayerProbes]:  # of each seed
     tasks = [learned_task(run, source, seed) for seed in range(run.settings.seeds)]
     parts = chain.from_iterable(map(attrgetter("train", "dev"), tasks))
@@ -225,7 +225,7 @@ def _layer_rows(run, learned: LayerProbes, tested: list, features, facts: dict) 
             rows.append(row(run.task, measure, score=score, **named) | facts | chosen)
     return rows
 
-
+# %% ../../nbs/measures/15_frozen_probes.ipynb #f50b017b
 def _target_rows(run, network, learned: list, facts: dict, counterparts: list) -> list[dict]:
     tested = run.read_test(facts["target"])
     features = probe_features(network.states(tested), tested)

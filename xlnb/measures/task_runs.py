@@ -298,6 +298,11 @@ def _joined(examples: dict[str, list]) -> list:  # of all languages
     return [example for lang_examples in examples.values() for example in lang_examples]
 
 
+def _limited(run, examples: dict[str, list], seed: int) -> dict[str, list]:
+    limit = run.settings.train_examples
+    return {lang: drawn(lang_examples, limit, seed) for lang, lang_examples in examples.items()}
+
+# %% ../../nbs/measures/14_task_runs.ipynb #5993469c
 def learned_task(
     run: TaskRun,
     source: str,  # languages, with commas
@@ -306,14 +311,12 @@ def learned_task(
     "Examples to learn and examples to choose the epoch by; `DataError` where the files are not there."
     sources = source.split(",")
     train, dev = train_and_dev(run, sources)
-    limit = run.settings.train_examples
-    train = {lang: drawn(examples, limit, seed) for lang, examples in train.items()}
-    dev = {lang: drawn(examples, limit, 0) for lang, examples in dev.items()}
+    train = _limited(run, train, seed)
+    dev = _limited(run, dev, 0)
     parts = [(lang, run.train_split) for lang in train]
     parts += [(lang, _dev_split(run, sources)) for lang in dev]
     partner = run.settings.partner
-    if partner not in ("", "self"):
-        partner = "translation"
+    partner = partner if partner in ("", "self") else "translation"
     task_set = TASK_SETS[run.benchmark.tested]
     return LearnedTask(
         task_set.kind,

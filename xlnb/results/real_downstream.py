@@ -43,7 +43,7 @@ PROBED = {  # task → settings of the evaluation
     "mrpc": dict(train_examples=250),
 }
 
-
+# %% ../../nbs/results/08g_real_downstream.ipynb #08ed007b
 def probe_settings(task: str, model: str = "") -> Settings:  # one of PROBED
     "The evaluation of one task."
     chosen = PROBED[choose("task", task, PROBED)]
@@ -91,7 +91,7 @@ def _rows_of(settings: Settings, task: str) -> tuple[list[dict], list[str]]:
     run = TaskRun(task, settings)
     return _first_measure(probe_rows(run, tested_languages(run), failures)), failures
 
-
+# %% ../../nbs/results/08g_real_downstream.ipynb #08ed010b
 def probe_record(
     model: str,  # a folder or a name, or BASELINES
     task: str,  # one of PROBED
