@@ -9,6 +9,7 @@ import nbformat
 from nbclient import NotebookClient
 from PIL import Image
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 SKIP = ("#| eval: false", "#| slow", "#| notest", "nbdev_export(")
 
 
@@ -31,20 +32,19 @@ def smaller(png):
 
 
 def clean_outputs(cell):
-    "Drop what changes from run to run or belongs to a terminal, stderr and widgets; make pictures smaller."
+    "Drop what changes from run to run or belongs to a terminal, stderr and widgets without a picture; make pictures smaller."
 
     def keep(output):
         data = output.get("data", {})
-        return (
-            output.get("name") != "stderr"
-            and "application/vnd.jupyter.widget-view+json" not in data
-        )
+        is_widget = WIDGET in data and "image/svg+xml" not in data
+        return output.get("name") != "stderr" and not is_widget
 
     if cell.cell_type != "code":
         return
     cell.outputs = [o for o in cell.outputs if keep(o)]
     for output in cell.outputs:
         data = output.get("data", {})
+        data.pop(WIDGET, None)
         if "image/png" in data:
             data["image/png"] = smaller(data["image/png"])
 
