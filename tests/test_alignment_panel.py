@@ -21,6 +21,7 @@ from xlnb.measures.alignment import (
     word_states,
 )
 from xlnb.measures.alignment_panel import (
+    AlignmentPanel,
     AlignmentPicture,
     alignment_panel,
     alignment_picture,
@@ -202,6 +203,7 @@ def test_an_error_is_a_sentence_in_the_panel(panel, field, value, message):
 def test_a_panel_that_starts_with_an_error_says_so(encoder):
     pytest.importorskip("ipywidgets")
     panel = alignment_panel("", PAIR[1], encoder[2])
+    assert isinstance(panel, AlignmentPanel)
     assert "the first sentence is empty" in panel.drawn.value and panel.picture is None
     panel.fields["first"].value = PAIR[0]
     assert panel.picture.first == PAIR[0].split()

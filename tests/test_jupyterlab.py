@@ -111,34 +111,54 @@ CELLS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().ce
 IDLE = "text=/ipykernel.* \\| Idle/"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+def run_all_cells(page):
+    "Run the open notebook to its end or first error; what each cell did."
+    page.click(".lm-MenuBar-itemLabel:text-is('Run')")
+    page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
+    deadline = time.monotonic() + 400
+    while time.monotonic() < deadline:
+        cells = page.evaluate(CELLS)
+        if any(cell["errors"] for cell in cells):
+            break
+        if all(cell["ran"] for cell in cells) and page.is_visible(IDLE):
+            break
+        page.wait_for_timeout(500)
+    return cells
+
+
+@contextmanager
+def opened(p, address, notebook, state):
+    "The page of a notebook in JupyterLab, whose kernel is there."
+    browser = p.chromium.launch_persistent_context(
+        state / "profile",
+        executable_path=BROWSER,
+        args=FLAGS,
+        viewport={"width": 1400, "height": 1000},
+    )
+    page = browser.pages[0]
+    page.goto(f"{address}/lab/tree/{notebook}?token=t&reset")
+    page.wait_for_selector(IDLE, timeout=90_000)
+    yield page
+    browser.close()
+
+
+needs_browser = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium here (Debian, Ubuntu: apt-get install chromium)"
 )
+
+
+@pytest.mark.slow
+@needs_browser
 def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
     shorten(checkout / "nbs" / "03_xlm_e.ipynb", steps=3, langs='"en,ru"', test_lines=20)
     state = tmp_path_factory.mktemp("jupyter")
-    with jupyterlab(checkout, state) as address, playwright.sync_playwright() as p:
-        browser = p.chromium.launch_persistent_context(
-            state / "profile",
-            executable_path=BROWSER,
-            args=FLAGS,
-            viewport={"width": 1400, "height": 1000},
-        )
-        page = browser.pages[0]
-        page.goto(f"{address}/lab/tree/nbs/03_xlm_e.ipynb?token=t&reset")
-        page.wait_for_selector(IDLE, timeout=90_000)
+    with (
+        jupyterlab(checkout, state) as address,
+        playwright.sync_playwright() as p,
+        opened(p, address, "nbs/03_xlm_e.ipynb", state) as page,
+    ):
         assert not any(cell["ran"] for cell in page.evaluate(CELLS))
-        page.click(".lm-MenuBar-itemLabel:text-is('Run')")
-        page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
-        deadline = time.monotonic() + 400
-        while time.monotonic() < deadline:
-            cells = page.evaluate(CELLS)
-            if any(cell["errors"] for cell in cells):
-                break
-            if all(cell["ran"] for cell in cells) and page.is_visible(IDLE):
-                break
-            page.wait_for_timeout(500)
+        cells = run_all_cells(page)
         page.screenshot(path=state / "notebook.png")
         assert [error for cell in cells for error in cell["errors"]] == []
         assert len(cells) > 3 and all(cell["ran"] for cell in cells), (
@@ -149,5 +169,38 @@ def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
             "() => [...document.querySelectorAll('.jp-OutputArea img')].map(i => i.naturalWidth)"
         )
         assert drawn and min(drawn) > 100, "no figure, or an empty one"
-        browser.close()
     assert list((checkout / "runs" / "figures").glob("xlme_*.png"))
+
+
+PANEL = """from xlnb.measures.alignment_panel import alignment_panel
+alignment_panel({first!r}, {second!r}, {folder!r}, layer=0)"""
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_slider_of_the_alignment_panel_redraws(saved_network, tmp_path):
+    first, second = ("das Haus", "the house")
+    source = PANEL.format(first=first, second=second, folder=str(saved_network))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "python3"}
+    root = tmp_path / "root"
+    state = tmp_path / "jupyter"
+    root.mkdir()
+    state.mkdir()
+    nbformat.write(notebook, root / "panel.ipynb")
+    with (
+        jupyterlab(root, state) as address,
+        playwright.sync_playwright() as p,
+        opened(p, address, "panel.ipynb", state) as page,
+    ):
+        assert [cell["errors"] for cell in run_all_cells(page)] == [[]]
+        title = page.locator(".xlnb-alignment svg > text").first
+        assert title.text_content(timeout=60_000).startswith("layer 0 of 2 (embeddings)")
+        page.locator(".xlnb-alignment .noUi-handle").focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".xlnb-alignment svg > text:text('layer 1 of 2')", timeout=60_000)
+        field = page.locator(".xlnb-alignment input[type=text]").first
+        field.fill("")
+        field.press("Enter")
+        page.wait_for_selector("text=the first sentence is empty", timeout=60_000)
+        assert page.locator(".xlnb-alignment svg").count() == 0

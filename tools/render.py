@@ -32,7 +32,7 @@ def smaller(png):
 
 
 def clean_outputs(cell):
-    "Drop what changes from run to run or belongs to a terminal, stderr and widgets without a picture; make pictures smaller."
+    "Drop what changes from run to run, stderr, and widgets (but their pictures); make pictures smaller."
 
     def keep(output):
         data = output.get("data", {})

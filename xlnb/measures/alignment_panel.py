@@ -557,7 +557,7 @@ def _chosen_word(pair: _PairInLayers, word: str | None):  # → side and number,
     for side, sentence in enumerate(pair.sides):
         if word in sentence:
             return side, sentence.index(word)
-    raise ConfigError(f"word={word!r} is in neither sentence: give one of {pair.sides}")
+    raise ConfigError(f"word={word!r} is in neither sentence: give one of their words")
 
 # %% ../../nbs/measures/02a_alignment_panel.ipynb #panel038
 def _picture_of(
