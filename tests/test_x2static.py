@@ -44,6 +44,7 @@ from xlnb.x2static import (
     main,
     overlapping,
     read_contexts,
+    read_contexts_by_layer,
     regex_segmenter,
     span_means,
 )
@@ -367,6 +368,30 @@ def test_the_encoder_runs_once(model, tokenizer, tmp_path, monkeypatch):
             model, TEXT, "de", tokenizer, tmp_path, segmenter="regex", settings=settings
         ).made_by["settings"] == {**vars(settings)}
     assert sum(calls) == len(TEXT)
+
+
+def test_several_layers_are_read_in_one_pass(model, tokenizer, tmp_path, monkeypatch):
+    calls = []
+    real = x2static.layer_states
+    monkeypatch.setattr(
+        x2static,
+        "layer_states",
+        lambda m, batch, layers: calls.append(len(batch["input_ids"])) or real(m, batch, layers),
+    )
+    given = dict(tokenizer=tokenizer, segmenter="regex", settings=SETTINGS)
+    by_layer = read_contexts_by_layer(model, TEXT, tmp_path / "all", [0, 2], "de", **given)
+    assert sum(calls) == len(TEXT)
+    more = read_contexts_by_layer(model, TEXT, tmp_path / "all", [0, 1, 2], "de", **given)
+    assert sum(calls) == 2 * len(TEXT)  # what is there is not read again
+    for layer, contexts in more.items():
+        settings = learned(**{**vars(SETTINGS), "layer": layer})
+        alone = read_contexts(
+            model, TEXT, tmp_path / f"{layer}", "de", **{**given, "settings": settings}
+        )
+        assert (contexts.identity, contexts.facts) == (alone.identity, alone.facts)
+        for name, array in alone.shard(alone.shards[0]).items():
+            assert np.array_equal(array, contexts.shard(contexts.shards[0])[name]), name
+    assert by_layer[2].identity == more[2].identity
 
 
 def test_shards_change_no_state(model, tokenizer, tmp_path, monkeypatch):

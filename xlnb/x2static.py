@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['LEARNED', 'PASS', 'Distillation', 'Segmenter', 'regex_segmenter', 'icu_segmenter', 'find_segmenter', 'count_words',
-           'keep_probability', 'overlapping', 'span_means', 'Contexts', 'read_contexts', 'context_vectors',
-           'loss_and_gradient', 'learn_vectors', 'distil', 'main']
+           'keep_probability', 'overlapping', 'span_means', 'Contexts', 'read_contexts', 'read_contexts_by_layer',
+           'context_vectors', 'loss_and_gradient', 'learn_vectors', 'distil', 'main']
 
 # %% ../nbs/07_x2static.ipynb #7849fe6f
 import hashlib, json, math, re, shutil, sys, time, unicodedata, warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, fields
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from itertools import islice
 from operator import itemgetter
@@ -472,47 +472,57 @@ def _positions_of(rows, encodings, s: Distillation, segmenter: Segmenter):
         cut = cut + int((~is_encoded).sum())
     return np.concatenate(sentences), np.concatenate(occurrences), cut
 
+# %% ../nbs/07_x2static.ipynb #l4yerp04
+def _shard_arrays(means, sentences, occurrences) -> dict[str, np.ndarray]:  # as `Contexts.shard`
+    "The arrays of a shard: mean states, subwords, and which words stand in which sentence."
+    numbers = {
+        "words": occurrences[:, 0],
+        "in_sentence": occurrences[:, 1],
+        "pieces": sentences[:, 2] - sentences[:, 1],
+        "sizes": occurrences[:, 3] - occurrences[:, 2],
+    }
+    integers = {name: values.astype(np.int32) for name, values in numbers.items()}
+    return {"sentences": means[0], "spans": means[1], **integers}
+
 # %% ../nbs/07_x2static.ipynb #293e9087
 def _mean_states(
     model,
     encodings,
     sentences,
     occurrences,
-    layer: int,
+    layers: list[int],
     pad: int,
     batch_size: int,
     quiet: bool = False,
-):
-    "Means over sentences and over occurrences, float16; `DataError` for what is no number or beyond 65,504."
+) -> list[list[np.ndarray]]:  # of each layer: means over sentences and over occurrences, float16
+    "Mean states of several layers in one pass; `DataError` for what is no number or beyond 65,504."
     parts = (
         (sentences[:, 1:], sentences[:, 0]),
         (occurrences[:, 2:], sentences[occurrences[:, 1], 0]),
     )
-    tables = [
-        (spans, line, np.empty((len(spans), model.config.hidden_size), np.float16))
-        for spans, line in parts
-    ]
+    width = model.config.hidden_size
+    tables = [[np.empty((len(spans), width), np.float16) for spans, _ in parts] for _ in layers]
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length([len(e.ids) for e in encodings], batch_size, quiet):
             inputs = pad_batch([encodings[k].ids for k in batch], pad, model.device)
-            states = layer_states(model, inputs, [layer])[0]
             start = np.full(len(encodings), -1)
-            start[batch] = np.arange(len(batch)) * states.shape[1]
-            for spans, line, means in tables:
-                with_tokens = np.flatnonzero(start[line] >= 0)
-                means[with_tokens] = (
-                    span_means(
-                        states.flatten(0, 1), spans[with_tokens] + start[line[with_tokens], None]
-                    )
-                    .half()
-                    .cpu()
-                    .numpy()
-                )
-    if not all(np.isfinite(means).all() for *_, means in tables):
-        raise DataError(
-            f"states of layer {layer} hold NaN, infinity or more than 65,504: look at the model"
-        )
-    return [means for *_, means in tables]
+            start[batch] = np.arange(len(batch)) * inputs["input_ids"].shape[1]
+            for states, means in zip(layer_states(model, inputs, layers), tables):
+                _fill_means(means, parts, start, states.flatten(0, 1))
+    for layer, means in zip(layers, tables):
+        if not all(np.isfinite(table).all() for table in means):
+            raise DataError(
+                f"states of layer {layer} hold NaN, infinity or more than 65,504: look at the model"
+            )
+    return tables
+
+
+def _fill_means(tables, parts, start, states):  # start of each line in the states, or -1
+    "Write the means of the spans whose lines were read."
+    for means, (spans, line) in zip(tables, parts):
+        read = np.flatnonzero(start[line] >= 0)
+        of_spans = span_means(states, spans[read] + start[line[read], None])
+        means[read] = of_spans.half().cpu().numpy()
 
 # %% ../nbs/07_x2static.ipynb #b091eba7
 def _weights_hash(model) -> str:
@@ -609,15 +619,20 @@ def _write_shard(path: Path, lines: int, arrays: dict, cut: int):
 
 # %% ../nbs/07_x2static.ipynb #34ecbbe8
 def _run_pass(
-    folder: Path, text: _Text, manifest: dict, read: Callable
-):  # (lines, number) → arrays, words cut off
+    folders: dict[int, Path],  # of each layer
+    text: _Text,
+    manifest: dict,  # of one of them
+    read: Callable,  # (lines, number, layers) → arrays of each layer, words cut off
+):
     "Every shard that is not there yet; `DataError` if the text is another one than was counted."
     stream = iter(text)
     for n in range(-(-manifest["lines"] // _SHARD)):
         lines = [*islice(stream, _SHARD)]
-        path = folder / f"{n:06d}"
-        if not path.is_dir():
-            _write_shard(path, len(lines), *read(lines, n))
+        shards = {layer: folder / f"{n:06d}" for layer, folder in folders.items()}
+        lacking = [layer for layer, shard in shards.items() if not shard.is_dir()]
+        arrays, cut = read(lines, n, lacking) if lacking else ([], 0)
+        for layer, of_layer in zip(lacking, arrays):
+            _write_shard(shards[layer], len(lines), of_layer, cut)
         progress(f"encoder: {n * _SHARD + len(lines):,} of {manifest['lines']:,} lines")
     # for its hash
     for _ in stream:
@@ -626,7 +641,7 @@ def _run_pass(
         raise DataError(
             "the text changed while it was read: take one that stays as it is, and another "
             "cache than "
-            f"{folder}"
+            f"{', '.join(map(str, folders.values()))}"
         )
 
 # %% ../nbs/07_x2static.ipynb #eb619b2e
@@ -697,6 +712,65 @@ def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
             f"subsample"
         )
 
+# %% ../nbs/07_x2static.ipynb #l4yerp01
+@dataclass(frozen=True)
+class _Pass:
+    "What a reading of a text is made of, whichever layers are read."
+
+    model: object
+    tokenizer: object
+    text: _Text
+    segmenter: Segmenter
+    language: str | None
+    vocabulary: list[str] | None
+    settings: Distillation
+    batch_size: int
+    quiet: bool
+
+    def opened(self, layer: int | None, folder: Path) -> tuple[dict, "Contexts"]:
+        "The manifest of a layer's cache, and what of its contexts is there."
+        s = replace(self.settings, layer=layer)
+        identity = _identity(
+            self.model, self.tokenizer, self.segmenter, self.language, self.vocabulary, s
+        )
+        manifest = _counting_pass(folder, self.text, self.segmenter, identity, s, self.vocabulary)
+        # shards of a pass that was killed
+        for leftover in folder.glob(".[0-9]*.tmp"):
+            shutil.rmtree(leftover)
+        _warn_single(manifest, self.segmenter)
+        _verify_shards(folder)
+        return manifest, _open_cache(folder, manifest)
+
+# %% ../nbs/07_x2static.ipynb #l4yerp02
+def _read_layers(
+    p: _Pass,
+    folders: dict,  # layer, None: the middle one → folder
+) -> dict[int | None, Contexts]:
+    "The contexts of each layer; what is lacking of any is read in one pass."
+    require_fast(p.tokenizer)
+    folders = {layer: folder.expanduser() for layer, folder in folders.items()}
+    with ExitStack() as locks:
+        for folder in folders.values():
+            locks.enter_context(folder_lock(folder))
+        opened = {layer: p.opened(layer, folder) for layer, folder in folders.items()}
+        lacking = {
+            contexts.identity["layer"]: folders[layer]
+            for layer, (manifest, contexts) in opened.items()
+            if contexts.facts["lines"] < manifest["lines"]
+        }
+        if lacking:
+            manifest, contexts = next(iter(opened.values()))
+            width = len(lacking) * p.model.config.hidden_size
+            _check_room(contexts, p.settings, manifest["lines"], width)
+            _run_pass(lacking, p.text, manifest, _reader(p, contexts))
+        by_layer = {k: _open_cache(folders[k], manifest) for k, (manifest, _) in opened.items()}
+    if not all(contexts.shards for contexts in by_layer.values()):
+        raise DataError(
+            "none of the words has a state: max_pieces is too small, or the tokenizer "
+            "returns no character offsets"
+        )
+    return by_layer
+
 # %% ../nbs/07_x2static.ipynb #fb0932ba
 def read_contexts(
     model,  # folder, run or hub name of an encoder, or a loaded one (then with `tokenizer`)
@@ -715,29 +789,33 @@ def read_contexts(
     Raises `DataError` for a text without words, whose subwords are mostly unknown, or that can be read only once;
     `ConfigError` for a layer that the model lacks, and a full disk; `CheckpointError` for a cache of something else."""
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
-    require_fast(tokenizer)
-    text = _Text(text)
-    segmenter = find_segmenter(segmenter, language)
-    folder = Path(cache).expanduser()
-    identity = _identity(model, tokenizer, segmenter, language, vocabulary, settings)
-    with folder_lock(folder):
-        manifest = _counting_pass(folder, text, segmenter, identity, settings, vocabulary)
-        # shards of a pass that was killed
-        for leftover in folder.glob(".[0-9]*.tmp"):
-            shutil.rmtree(leftover)
-        _warn_single(manifest, segmenter)
-        _verify_shards(folder)
-        if (contexts := _open_cache(folder, manifest)).facts["lines"] < manifest["lines"]:
-            _check_room(contexts, settings, manifest["lines"], model.config.hidden_size)
-            read = _reader(model, tokenizer, segmenter, contexts, settings, batch_size, quiet)
-            _run_pass(folder, text, manifest, read)
-            contexts = _open_cache(folder, manifest)
-    if not contexts.shards:
-        raise DataError(
-            "none of the words has a state: max_pieces is too small, or the tokenizer "
-            "returns no character offsets"
-        )
-    return contexts
+    settings_of_pass = (language, vocabulary, settings, batch_size, quiet)
+    reading = _Pass(
+        model, tokenizer, _Text(text), find_segmenter(segmenter, language), *settings_of_pass
+    )
+    return _read_layers(reading, {settings.layer: Path(cache)})[settings.layer]
+
+# %% ../nbs/07_x2static.ipynb #l4yerp03
+def read_contexts_by_layer(
+    model,  # as in `read_contexts`, which is this for one layer
+    text,
+    cache,  # folder, in which each layer has one of its own
+    layers: list[int],  # 0 (embeddings) to the last block
+    language: str | None = None,
+    tokenizer=None,
+    vocabulary: list[str] | None = None,
+    segmenter="auto",
+    settings: Distillation = Distillation(),  # its layer is not used
+    batch_size: int = 64,
+    quiet: bool = False,
+) -> dict[int, Contexts]:
+    "The contexts of several layers, for which the encoder reads the text once; raises what `read_contexts` raises."
+    model, tokenizer = load_model_and_tokenizer(model, tokenizer)
+    settings_of_pass = (language, vocabulary, settings, batch_size, quiet)
+    reading = _Pass(
+        model, tokenizer, _Text(text), find_segmenter(segmenter, language), *settings_of_pass
+    )
+    return _read_layers(reading, {layer: Path(cache) / f"layer{layer}" for layer in layers})
 
 # %% ../nbs/07_x2static.ipynb #45c965e0
 def _open_cache(folder: Path, manifest: dict) -> Contexts:
@@ -776,26 +854,19 @@ def _warn_single(manifest: dict, segmenter: Segmenter):
         )
 
 # %% ../nbs/07_x2static.ipynb #2124fcb4
-def _reader(
-    model,
-    tokenizer,
-    segmenter: Segmenter,
-    contexts: Contexts,
-    s: Distillation,
-    batch_size: int,
-    quiet: bool,
-) -> Callable:
-    "A function from the lines of a shard, and its number, to its arrays and how many occurrences were cut off."
+def _reader(p: _Pass, contexts: Contexts) -> Callable:
+    "A function from a shard's lines, its number and layers to arrays of each, and how many occurrences were cut off."
+    s = p.settings
     index = {word: n for n, word in enumerate(contexts.words)}
     keep = keep_probability(contexts.counts / contexts.total, _threshold(s, contexts.total))
-    limit = min(s.max_pieces, longest_input(model.config, tokenizer))
-    pad = tokenizer.pad_token_id or 0
+    limit = min(s.max_pieces, longest_input(p.model.config, p.tokenizer))
+    pad = p.tokenizer.pad_token_id or 0
 
-    def read(lines, n):
+    def read(lines, n, layers):
         rows = [
             *_sampled_occurrences(
                 lines,
-                segmenter,
+                p.segmenter,
                 index,
                 keep,
                 s.lowercase,
@@ -803,25 +874,15 @@ def _reader(
             )
         ]
         if not rows:
-            return {}, 0
-        encodings = _tokenized([line for line, *_ in rows], tokenizer, limit)
-        sentences, occurrences, cut = _positions_of(rows, encodings, s, segmenter)
+            return [{} for _ in layers], 0
+        encodings = _tokenized([line for line, *_ in rows], p.tokenizer, limit)
+        sentences, occurrences, cut = _positions_of(rows, encodings, s, p.segmenter)
         if not len(occurrences):
-            return {}, cut
-        layer = contexts.identity["layer"]
-        means = _mean_states(
-            model, encodings, sentences, occurrences, layer, pad, batch_size, quiet
+            return [{} for _ in layers], cut
+        tables = _mean_states(
+            p.model, encodings, sentences, occurrences, layers, pad, p.batch_size, p.quiet
         )
-        sizes = {
-            "pieces": sentences[:, 2] - sentences[:, 1],
-            "sizes": occurrences[:, 3] - occurrences[:, 2],
-        }
-        numbers = {"words": occurrences[:, 0], "in_sentence": occurrences[:, 1], **sizes}
-        return {
-            "sentences": means[0],
-            "spans": means[1],
-            **{k: v.astype(np.int32) for k, v in numbers.items()},
-        }, cut
+        return [_shard_arrays(means, sentences, occurrences) for means in tables], cut
 
     return read
 
