@@ -501,7 +501,7 @@ def _mean_states(
         (occurrences[:, 2:], sentences[occurrences[:, 1], 0]),
     )
     width = model.config.hidden_size
-    tables = [[np.empty((len(spans), width), np.float16) for spans, _ in parts] for _ in layers]
+    tables = [_empty_means(parts, width) for _ in layers]
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length([len(e.ids) for e in encodings], batch_size, quiet):
             inputs = pad_batch([encodings[k].ids for k in batch], pad, model.device)
@@ -515,6 +515,10 @@ def _mean_states(
                 f"states of layer {layer} hold NaN, infinity or more than 65,504: look at the model"
             )
     return tables
+
+
+def _empty_means(parts, width: int) -> list[np.ndarray]:
+    return [np.empty((len(spans), width), np.float16) for spans, _ in parts]
 
 
 def _fill_means(tables, parts, start, states):  # start of each line in the states, or -1
@@ -748,22 +752,22 @@ def _read_layers(
 ) -> dict[int | None, Contexts]:
     "The contexts of each layer; what is lacking of any is read in one pass."
     require_fast(p.tokenizer)
-    folders = {layer: folder.expanduser() for layer, folder in folders.items()}
+    opened = {}
+    lacking = {}
+    by_layer = {}
     with ExitStack() as locks:
-        for folder in folders.values():
+        for layer, folder in folders.items():
             locks.enter_context(folder_lock(folder))
-        opened = {layer: p.opened(layer, folder) for layer, folder in folders.items()}
-        lacking = {
-            contexts.identity["layer"]: folders[layer]
-            for layer, (manifest, contexts) in opened.items()
-            if contexts.facts["lines"] < manifest["lines"]
-        }
+            manifest, contexts = opened[layer] = p.opened(layer, folder)
+            if contexts.facts["lines"] < manifest["lines"]:
+                lacking[contexts.identity["layer"]] = folder
         if lacking:
             manifest, contexts = next(iter(opened.values()))
             width = len(lacking) * p.model.config.hidden_size
             _check_room(contexts, p.settings, manifest["lines"], width)
             _run_pass(lacking, p.text, manifest, _reader(p, contexts))
-        by_layer = {k: _open_cache(folders[k], manifest) for k, (manifest, _) in opened.items()}
+        for layer, (manifest, _) in opened.items():
+            by_layer[layer] = _open_cache(folders[layer], manifest)
     if not all(contexts.shards for contexts in by_layer.values()):
         raise DataError(
             "none of the words has a state: max_pieces is too small, or the tokenizer "
@@ -793,9 +797,12 @@ def read_contexts(
     reading = _Pass(
         model, tokenizer, _Text(text), find_segmenter(segmenter, language), *settings_of_pass
     )
-    return _read_layers(reading, {settings.layer: Path(cache)})[settings.layer]
+    return _read_layers(reading, {settings.layer: Path(cache).expanduser()})[settings.layer]
 
 # %% ../nbs/07_x2static.ipynb #l4yerp03
+_BATCH = 64  # lines
+
+
 def read_contexts_by_layer(
     model,  # as in `read_contexts`, which is this for one layer
     text,
@@ -806,16 +813,16 @@ def read_contexts_by_layer(
     vocabulary: list[str] | None = None,
     segmenter="auto",
     settings: Distillation = Distillation(),  # its layer is not used
-    batch_size: int = 64,
     quiet: bool = False,
 ) -> dict[int, Contexts]:
     "The contexts of several layers, for which the encoder reads the text once; raises what `read_contexts` raises."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
-    settings_of_pass = (language, vocabulary, settings, batch_size, quiet)
+    settings_of_pass = (language, vocabulary, settings, _BATCH, quiet)
     reading = _Pass(
         model, tokenizer, _Text(text), find_segmenter(segmenter, language), *settings_of_pass
     )
-    return _read_layers(reading, {layer: Path(cache) / f"layer{layer}" for layer in layers})
+    folder = Path(cache).expanduser()
+    return _read_layers(reading, {layer: folder / f"layer{layer}" for layer in layers})
 
 # %% ../nbs/07_x2static.ipynb #45c965e0
 def _open_cache(folder: Path, manifest: dict) -> Contexts:
