@@ -26,7 +26,7 @@ from xlnb.results.real_static import (
     accuracy_of,
     aggregated,
     beyond_words,
-    candidate_words,
+    candidates,
     contexts_of_language,
     coverage,
     covering_sentences,
@@ -189,7 +189,7 @@ def test_every_word_has_its_contexts_and_no_sentence_comes_twice(contexts):
 
 def test_words_of_a_test_are_candidates_where_they_occur_twice():
     sentences = [Sentence("", ["a", "a", "b", "b", "c"])] * 1
-    assert candidate_words(sentences, {"b", "c", "d"}, frequent=1) == {"a", "b"}
+    assert candidates(sentences, {"b", "c", "d"}, frequent=1) == {"a", "b"}
 
 
 def test_no_known_entry_has_a_word_of_a_test(monkeypatch):
