@@ -94,7 +94,7 @@ EQUAL = {
 
 def directions(change: dict, claim: str, **more) -> list[str]:
     runs = {seed: toy_record(EQUAL | change, seed=seed, **more) for seed in range(5)}
-    finished = {"vectors": {"e5-small": runs}}
+    finished = dict.fromkeys(EXPERIMENTS, {"e5-small": runs})
     return [judge_rule(rule, finished)["direction"] for rule in RULES[claim]]
 
 
@@ -145,7 +145,7 @@ def test_a_difference_inside_its_interval_is_zero():
 
 def test_records_are_those_of_the_grid(tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
-    assert real_runs() == {"vectors": {"e5-small": {}}}
+    assert real_runs() == {"layers": {}, "vectors": {}}
     append_record(RECIPE.notebook, toy_record(EQUAL, seed=3))
     other = toy_record(EQUAL, seed=4)
     other["parameters"]["contexts"] = 1
@@ -161,7 +161,7 @@ def test_figure_and_tables_of_records():
     rows = {row["vectors"]: row for row in table_rows(runs)}
     assert rows["lsa"]["de-en"] == "50.0" and rows["lsa"]["seeds"] == 2
     assert similarity_rows(runs) == [{"vectors": "lsa", "de": "0.500", "de-en": "0.500"}]
-    finished = {"vectors": {"e5-small": runs}}
+    finished = {"layers": {"e5-small": runs}}
     assert [row["claim"] for row in claim_rows(CLAIMS, RULES, finished)] == [*RULES]
 
 

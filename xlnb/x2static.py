@@ -484,6 +484,18 @@ def _shard_arrays(means, sentences, occurrences) -> dict[str, np.ndarray]:  # as
     integers = {name: values.astype(np.int32) for name, values in numbers.items()}
     return {"sentences": means[0], "spans": means[1], **integers}
 
+# %% ../nbs/07_x2static.ipynb #l4yerp07
+def _empty_means(parts, width: int) -> list[np.ndarray]:
+    return [np.empty((len(spans), width), np.float16) for spans, _ in parts]
+
+
+def _fill_means(tables, parts, start, states):  # start of each line in the states, or -1
+    "Write the means of the spans whose lines were read."
+    for means, (spans, line) in zip(tables, parts):
+        read = np.flatnonzero(start[line] >= 0)
+        of_spans = span_means(states, spans[read] + start[line[read], None])
+        means[read] = of_spans.half().cpu().numpy()
+
 # %% ../nbs/07_x2static.ipynb #293e9087
 def _mean_states(
     model,
@@ -515,18 +527,6 @@ def _mean_states(
                 f"states of layer {layer} hold NaN, infinity or more than 65,504: look at the model"
             )
     return tables
-
-
-def _empty_means(parts, width: int) -> list[np.ndarray]:
-    return [np.empty((len(spans), width), np.float16) for spans, _ in parts]
-
-
-def _fill_means(tables, parts, start, states):  # start of each line in the states, or -1
-    "Write the means of the spans whose lines were read."
-    for means, (spans, line) in zip(tables, parts):
-        read = np.flatnonzero(start[line] >= 0)
-        of_spans = span_means(states, spans[read] + start[line[read], None])
-        means[read] = of_spans.half().cpu().numpy()
 
 # %% ../nbs/07_x2static.ipynb #b091eba7
 def _weights_hash(model) -> str:
@@ -717,6 +717,9 @@ def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
         )
 
 # %% ../nbs/07_x2static.ipynb #l4yerp01
+_BATCH = 64  # lines
+
+
 @dataclass(frozen=True)
 class _Pass:
     "What a reading of a text is made of, whichever layers are read."
@@ -731,19 +734,18 @@ class _Pass:
     batch_size: int
     quiet: bool
 
-    def opened(self, layer: int | None, folder: Path) -> tuple[dict, "Contexts"]:
-        "The manifest of a layer's cache, and what of its contexts is there."
-        s = replace(self.settings, layer=layer)
-        identity = _identity(
-            self.model, self.tokenizer, self.segmenter, self.language, self.vocabulary, s
-        )
-        manifest = _counting_pass(folder, self.text, self.segmenter, identity, s, self.vocabulary)
-        # shards of a pass that was killed
-        for leftover in folder.glob(".[0-9]*.tmp"):
-            shutil.rmtree(leftover)
-        _warn_single(manifest, self.segmenter)
-        _verify_shards(folder)
-        return manifest, _open_cache(folder, manifest)
+# %% ../nbs/07_x2static.ipynb #l4yerp08
+def _opened(p: _Pass, layer: int | None, folder: Path) -> tuple[dict, "Contexts"]:
+    "The manifest of a layer's cache, and what of its contexts is there."
+    s = replace(p.settings, layer=layer)
+    identity = _identity(p.model, p.tokenizer, p.segmenter, p.language, p.vocabulary, s)
+    manifest = _counting_pass(folder, p.text, p.segmenter, identity, s, p.vocabulary)
+    # shards of a pass that was killed
+    for leftover in folder.glob(".[0-9]*.tmp"):
+        shutil.rmtree(leftover)
+    _warn_single(manifest, p.segmenter)
+    _verify_shards(folder)
+    return manifest, _open_cache(folder, manifest)
 
 # %% ../nbs/07_x2static.ipynb #l4yerp02
 def _read_layers(
@@ -758,7 +760,7 @@ def _read_layers(
     with ExitStack() as locks:
         for layer, folder in folders.items():
             locks.enter_context(folder_lock(folder))
-            manifest, contexts = opened[layer] = p.opened(layer, folder)
+            manifest, contexts = opened[layer] = _opened(p, layer, folder)
             if contexts.facts["lines"] < manifest["lines"]:
                 lacking[contexts.identity["layer"]] = folder
         if lacking:
@@ -768,12 +770,18 @@ def _read_layers(
             _run_pass(lacking, p.text, manifest, _reader(p, contexts))
         for layer, (manifest, _) in opened.items():
             by_layer[layer] = _open_cache(folders[layer], manifest)
-    if not all(contexts.shards for contexts in by_layer.values()):
-        raise DataError(
-            "none of the words has a state: max_pieces is too small, or the tokenizer "
-            "returns no character offsets"
-        )
+    _check_states(by_layer)
     return by_layer
+
+# %% ../nbs/07_x2static.ipynb #l4yerp09
+def _check_states(by_layer: dict):
+    "`DataError` where no word has a state."
+    if all(contexts.shards for contexts in by_layer.values()):
+        return
+    raise DataError(
+        "none of the words has a state: max_pieces is too small, or the tokenizer "
+        "returns no character offsets"
+    )
 
 # %% ../nbs/07_x2static.ipynb #fb0932ba
 def read_contexts(
@@ -800,9 +808,6 @@ def read_contexts(
     return _read_layers(reading, {settings.layer: Path(cache).expanduser()})[settings.layer]
 
 # %% ../nbs/07_x2static.ipynb #l4yerp03
-_BATCH = 64  # lines
-
-
 def read_contexts_by_layer(
     model,  # as in `read_contexts`, which is this for one layer
     text,
@@ -817,10 +822,8 @@ def read_contexts_by_layer(
 ) -> dict[int, Contexts]:
     "The contexts of several layers, for which the encoder reads the text once; raises what `read_contexts` raises."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
-    settings_of_pass = (language, vocabulary, settings, _BATCH, quiet)
-    reading = _Pass(
-        model, tokenizer, _Text(text), find_segmenter(segmenter, language), *settings_of_pass
-    )
+    how = (find_segmenter(segmenter, language), language, vocabulary, settings, _BATCH, quiet)
+    reading = _Pass(model, tokenizer, _Text(text), *how)
     folder = Path(cache).expanduser()
     return _read_layers(reading, {layer: folder / f"layer{layer}" for layer in layers})
 

@@ -53,7 +53,7 @@ from ..measures.readouts import rated_pairs
 from ..measures.retrieval import lsa, nearest, neighbourhood
 from ..measures.task_sets import read_task, task_languages
 from ..pretraining.claims import Rule
-from ..pretraining.experiments import Experiment, records_of
+from ..pretraining.experiments import Experiment, finished_runs
 from ..pretraining.held_out import cached_rows
 from ..pretraining.reports import draw_seeds, spread
 from ..mapping import dictionary_pairs, self_learning, unsupervised_pairs
@@ -445,6 +445,7 @@ class Settings:
     frequent: int = 6000  # most frequent words of a language
     contexts: int = 4  # sentences that are sought for each word
     epochs: int = 5  # of X2Static
+    baselines: bool = True  # whether fastText and LSA are trained and scored too
 
     def for_record(self) -> dict:
         "The settings as records have them."
@@ -808,9 +809,11 @@ def _pair_rows(data: Data, lang: str, contexts: dict, words: dict, known: list) 
 
     of_words = short_hash(_of_each(list, _chosen(words, (lang, s.hub))))
     key = [of_words, s.seed, s.learned_layers, s.epochs]
+    metrics, hits = cached_rows(folder, "scores", key, with_encoder)
+    if not s.baselines:
+        return {"metrics": metrics, "hits": hits}
     rows = cached_rows(folder, "text", [of_words, _TRANSLATIONS], without_encoder)
-    more = cached_rows(folder, "scores", key, with_encoder)
-    return {"metrics": rows[0] | more[0], "hits": rows[1] | more[1]}
+    return {"metrics": rows[0] | metrics, "hits": rows[1] | hits}
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00052c
 def run(settings: Settings) -> dict:  # a record
@@ -847,7 +850,7 @@ def _all_scores(data: Data, contexts: dict, words: dict, known: dict) -> dict:
         hits |= rows["hits"]
     floor = spelling(data.tests, words)
     system = f"aggregated/layer{_middle_layer(s.layers)}/mapped"
-    if data.rated:
+    if data.rated and s.baselines:
         spaces = _similar_spaces(data, contexts, words, known)
         metrics |= _similarity_scores(data, spaces, system, "fasttext/rotation")
     learned = {"ln(accuracy@1 / spelled alike)": _above_floor(metrics, system, floor)}
@@ -886,25 +889,29 @@ class _Grid:
     former_values: dict = field(default_factory=dict)
     not_identity: frozenset = frozenset()
 
-
+# %% ../../nbs/results/08c_real_static.ipynb #rst00056b
 EXPERIMENTS = {
+    "layers": Experiment(
+        "Aggregated vectors of German and English, by layer, as they are and mapped.",
+        {"e5-small": {}},
+        asdict(Settings(scored="de,en", learned_layers="", baselines=False)),
+        seeds=(0, 1, 2, 3, 4),
+    ),
     "vectors": Experiment(
-        "Vectors out of a trained encoder translate words, by layer, as they are and mapped.",
+        "Four languages, beside fastText, LSA and X2Static.",
         {"e5-small": {}},
         asdict(Settings()),
         seeds=(0, 1, 2, 3, 4),
-    )
+    ),
 }
 
-# %% ../../nbs/results/08c_real_static.ipynb #rst00056b
+
 RECIPE = _Grid("08c_real_static", Settings, resolve, EXPERIMENTS)
 
-
+# %% ../../nbs/results/08c_real_static.ipynb #rst00056c
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The runs on record."
-    records = read_records(RECIPE.notebook)
-    by_arm = records_of(EXPERIMENTS["vectors"], RECIPE, records)
-    return {"vectors": by_arm}
+    return finished_runs(EXPERIMENTS, RECIPE, read_records(RECIPE.notebook))
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00057
 def main(argv: list[str]):  # e.g. ['--seed', '0']
@@ -964,8 +971,8 @@ def _measured(number):  # record → number
     return lambda arms: number(arms["e5-small"])
 
 
-def _rule(measure, number, sign=None) -> Rule:
-    return Rule(measure, {"e5-small": "vectors"}, _measured(number), sign)
+def _rule(measure, number, sign=None, experiment="layers") -> Rule:
+    return Rule(measure, {"e5-small": experiment}, _measured(number), sign)
 
 
 def _system(name: tuple | str, record: dict) -> str:  # (kind, 'middle' or 'last', space)
@@ -1042,6 +1049,7 @@ RULES = {
             "layer 6, unmapped, minus fastText mapped by a dictionary, points",
             _gain_of(_UNMAPPED, "fasttext/rotation"),
             lambda n: (abs(n) <= 10) - (abs(n) > 20),
+            "vectors",
         )
     ],
 }
@@ -1058,11 +1066,13 @@ RULES |= {
             "layer 6 minus fastText, both mapped by a dictionary, points",
             _gain_of(_MAPPED, "fasttext/rotation"),
             lambda n: 1 if abs(n) <= 5 else -1,
+            "vectors",
         ),
         _rule(
             "layer 6, mapped, minus fastText by RCSLS, points",
             _gain_of(_MAPPED, "fasttext/rcsls"),
             _falls,
+            "vectors",
         ),
     ],
 }
@@ -1070,7 +1080,11 @@ RULES |= {
 # %% ../../nbs/results/08c_real_static.ipynb #rst00064c
 RULES |= {
     "static-03": [
-        _rule("the pair that is worst unmapped: its lead in gain, points", worst_gains_most)
+        _rule(
+            "the pair that is worst unmapped: its lead in gain, points",
+            worst_gains_most,
+            experiment="vectors",
+        )
     ],
 }
 
@@ -1104,11 +1118,13 @@ RULES |= {
             "similarity across languages: layer 6 minus fastText, points",
             _similarity_gain(True),
             lambda n: 1 if abs(n) <= 5 else -1,
+            "vectors",
         ),
         _rule(
             "similarity within a language: layer 6 minus fastText, points",
             _similarity_gain(False),
             _falls,
+            "vectors",
         ),
     ],
 }
@@ -1164,7 +1180,10 @@ def _plot_layers(ax, runs: list[dict]):  # records
         curves = map(partial(curve, kind=kind, space=space), runs)
         draw_seeds(ax, list(filter(itemgetter(0), curves)), PALETTE[colour], label, "o-")
     layers = _layer_numbers(runs[0]["parameters"]["layers"])
+    measured = _systems_of(runs[0])
     for label, (system, colour) in _LEVELS.items():
+        if system not in measured:
+            continue
         level = mean_accuracy(runs, system)
         style = dict(lw=1, color=PALETTE[colour], label=label)
         ax.plot([layers[0], layers[-1]], [level] * 2, "--", **style)
@@ -1173,30 +1192,37 @@ def _plot_layers(ax, runs: list[dict]):  # records
     label_lines(ax)
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00070
-def _plot_pairs(ax, runs: list[dict]):  # records
-    "Of every pair of languages what a map gains: an arrow at the middle layer and at the last."
-    pairs = _pairs_of(runs[0])
-    for y, pair in enumerate(pairs):
+def _plot_tests(ax, runs: list[dict]):  # records
+    "Of every test what a map gains: an arrow at the middle layer and at the last; a bar is fastText, mapped."
+    tests = _tests_of(runs[0])
+    for y, test in enumerate(tests):
         for shift, position, colour in ((-0.15, "middle", "blue"), (0.15, "last", "red")):
             ends = []
             for space in ("unmapped", "mapped"):
-                ends.append(mean_accuracy(runs, ("aggregated", position, space), pair))
+                ends.append(_mean_of_test(runs, ("aggregated", position, space), test))
             arrow = dict(arrowstyle="->", color=PALETTE[colour], lw=1.2)
             ax.annotate("", (ends[1], y + shift), (ends[0], y + shift), arrowprops=arrow)
             ax.plot(ends, [y + shift] * 2, alpha=0)
-        level = mean_accuracy(runs, "fasttext/rotation", pair)
-        ax.plot(level, y, "|", ms=9, color=PALETTE["green"])
-    ax.set_yticks(range(len(pairs)), pairs)
-    ax.invert_yaxis()
-    ax.set(xlabel="unmapped → mapped, accuracy@1, %", xlim=(0, None))
+        if "fasttext/rotation" in _systems_of(runs[0]):
+            level = _mean_of_test(runs, "fasttext/rotation", test)
+            ax.plot(level, y, "|", ms=9, color=PALETTE["green"])
+    ax.set_yticks(range(len(tests)), [test.removeprefix("muse/") for test in tests])
+    ax.set(xlabel="unmapped → mapped, accuracy@1, %", ylim=(len(tests) - 0.5, -0.5))
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00070b
+def _mean_of_test(runs: list[dict], system: tuple | str, test: str) -> float:  # percent
+    total = 0.0
+    for record in runs:
+        total += record["metrics"][f"{test}/{_system(system, record)}/acc@1"]
+    return 100 * total / len(runs)
+
+
 def plot_vectors(runs: dict):  # {seed: record}
     "Both panels: blue arrows are the middle layer, red ones the last, green bars fastText mapped."
     records = list(runs.values())
     fig, axes = figure("page", height=2.7, ncols=2)
     _plot_layers(axes[0], records)
-    _plot_pairs(axes[1], records)
+    _plot_tests(axes[1], records)
     return fig
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00072
