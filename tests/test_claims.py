@@ -3,23 +3,30 @@
 import math
 from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from xlnb.base.core import ConfigError, paper_table, repo_root
 from xlnb.pretraining.claims import (
     Claim,
     Comparison,
     Rule,
+    claim_rows,
     direction,
+    interval,
     judge,
     judge_rule,
     judged_rows,
     ledger,
     paired_difference,
     rule_rows,
+    smallest_effect,
 )
 from xlnb.pretraining.experiments import recipe_of
+from xlnb.results.claims import PAPERS, real_claims, real_modules, real_numbers, real_rows
 
 
 def record_of(seed, value, loss=4.0):
@@ -125,6 +132,21 @@ def test_a_claim_without_runs_has_a_row_that_says_so():
     )
 
 
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_the_smallest_effect_is_significant_in_four_of_five_repetitions(seeds):
+    "Simulated differences with that true mean; 0.02 is four standard errors of the share."
+    generator = np.random.default_rng(seeds)
+    deviation = 2.0
+    # half of the interval where the sample deviates as the population does
+    half = stdtrit(seeds - 1, 0.975) * deviation / np.sqrt(seeds)
+    effect = smallest_effect(half, seeds)
+    significant = [
+        np.subtract(*interval(values)) > 0
+        for values in generator.normal(effect, deviation, (6400, seeds)).tolist()
+    ]
+    assert np.mean(significant) == pytest.approx(0.8, abs=0.02)
+
+
 def test_a_claim_has_the_direction_of_all_its_rows():
     rows = judged_rows(Claim("a before b", "", (VERSUS,)), [RISE], runs_of(**RISING))
     assert len(rows) == 2 and direction(rows) == "reproduced"
@@ -150,6 +172,37 @@ def test_a_table_that_is_not_there_is_refused_with_the_nearest(paper, name, near
 def test_every_table_of_the_papers_can_be_read():
     paths = sorted((repo_root() / "data" / "papers").glob("*/*.csv"))
     assert paths and all(paper_table(path.parent.name, path.stem) for path in paths)
+
+
+def test_claims_on_a_real_encoder_have_their_numbers_and_what_could_have_been_seen():
+    def module(name, claim, runs):
+        return SimpleNamespace(
+            __name__=name,
+            CLAIMS={claim: Claim("a before b", "", (VERSUS,))},
+            real_runs=lambda: runs,
+        )
+
+    one = module("one", "toy-01", runs_of(a=HIGH, b=LOW))
+    claims, finished = real_claims([one])
+    (row,) = real_rows(claims, finished)
+    assert row["claim"] == "toy-01" and row["direction"] == "reproduced"
+    _, half, _ = paired_difference(VERSUS, finished)
+    assert row["could have seen"] == f"{smallest_effect(half, 5):.2g}"
+    rows = claim_rows(claims, {}, finished)
+    assert real_numbers(rows) == dict(judged=1, reproduced=1, undecided=0, contradicted=0, more=0)
+    with pytest.raises(ConfigError, match="toy-01 of two is in another module"):
+        real_claims([one, module("two", "toy-01", {})])
+    assert real_rows(*real_claims([module("two", "toy-01", runs_of(a=HIGH[:1], b=LOW))])) == []
+
+
+def test_every_claim_of_a_real_encoder_is_a_claim_of_a_paper():
+    papers = [
+        import_module(f"xlnb.results.{name.partition('_')[2]}").CLAIMS
+        for name, *_ in PAPERS.values()
+    ]
+    claims, finished = real_claims(real_modules())
+    assert claims.keys() <= set().union(*papers)
+    assert {row["claim"] for row in real_rows(claims, finished)} <= claims.keys()
 
 
 # ---- rules

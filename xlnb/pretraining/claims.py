@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['DIRECTIONS', 'NO_DIFFERENCE', 'NO_SIGN', 'MEASURES_DIFFER', 'Comparison', 'Claim', 'layer_score', 'interval',
-           'paired_difference', 'difference_text', 'judge', 'Rule', 'judge_rule', 'rule_rows', 'judged_rows',
-           'direction', 'ledger', 'claim_rows', 'check_rows', 'checked_claims']
+           'smallest_effect', 'paired_difference', 'difference_text', 'judge', 'Rule', 'judge_rule', 'rule_rows',
+           'judged_rows', 'direction', 'ledger', 'claim_rows', 'check_rows', 'checked_claims']
 
 # %% ../../nbs/pretraining/05_claims.ipynb #24e101d1
 import math
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-from scipy.special import stdtrit
+from scipy.special import nctdtrinc, stdtrit
 
 from ..base.core import ConfigError, choose
 from xlnb.pretraining.reports import (
@@ -156,6 +156,18 @@ def _baseline_verdict(values, name, score, sign) -> str:  # values: of the bette
         return ""
     beaten = _interval_sign([sign * (v - score) for v in values]) > 0
     return f"{'yes' if beaten else 'no'}: {_BASELINE_TITLES.get(name, name)} {score:.3g}"
+
+# %% ../../nbs/pretraining/05_claims.ipynb #effect02
+_POWER = 0.8  # share of repetitions in which the smallest effect is significant
+
+
+def smallest_effect(
+    half: float,  # of the 95 % interval, as of `interval`
+    seeds: int,  # two or more
+) -> float:  # in the unit of the interval
+    "The smallest true mean difference that so many seeds would have shown with 80 % power."
+    quantile = stdtrit(seeds - 1, 0.975)
+    return half * float(nctdtrinc(seeds - 1, 1 - _POWER, quantile)) / float(quantile)
 
 # %% ../../nbs/pretraining/05_claims.ipynb #b5d3160b
 def _runs(finished: dict, experiment: str, arm: str) -> dict[int, dict]:  # seed → record

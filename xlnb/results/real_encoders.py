@@ -11,6 +11,7 @@ __all__ = ['POOLS', 'READINGS', 'OWN', 'TITLES', 'GOLD_LANGS', 'PAIRS', 'EXPERIM
 # %% ../../nbs/results/08b_real_encoders.ipynb #rea1enc04
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
@@ -220,8 +221,9 @@ def retrieval_curve(
     pairs = ["-".join(sorted((lang, "en"))) for lang in langs]
     curve = []
     for layer in range(record["encoder"]["layers"] + 1):
-        places = [f"tatoeba/{pair}/{way}" for pair in pairs for way in ("forward", "backward")]
-        scores = [record["metrics"][f"{place}/layer{layer}/{measure}"] for place in places]
+        scores = []
+        for pair, way in product(pairs, ("forward", "backward")):
+            scores.append(record["metrics"][f"tatoeba/{pair}/{way}/layer{layer}/{measure}"])
         curve.append(100 * mean(scores))
     return curve
 
@@ -245,11 +247,13 @@ def aer_curve(
 # %% ../../nbs/results/08b_real_encoders.ipynb #rea1enc26
 def printed_aer(model: str, pairs=PAIRS) -> list[float]:  # per cent, by layer
     "Alignment error rate of a base network as its authors print it, mean over pairs."
-    rows = [row for row in paper_table("xlme", "xlm_align_by_layer") if row["model"] == model]
-    layers = sorted({int(row["layer"]) for row in rows})
-    wanted = {pair: "en-de" if pair == "de-en" else pair for pair in pairs}.values()
-    values = {(row["lang"], int(row["layer"])): float(row["value"]) for row in rows}
-    return [mean(values[lang, layer] for lang in wanted) for layer in layers]
+    values = {}  # layer → value of each pair
+    for row in paper_table("xlme", "xlm_align_by_layer"):
+        if row["model"] == model:
+            values.setdefault(int(row["layer"]), {})[row["lang"]] = float(row["value"])
+    # Table 6 of the paper, whose names the file has, calls de-en the other way round
+    langs = ["en-de" if pair == "de-en" else pair for pair in pairs]
+    return [mean(map(values[layer].get, langs)) for layer in sorted(values)]
 
 
 def printed_retrieval(model: str) -> dict[int, float]:  # layer → per cent
@@ -265,8 +269,8 @@ def printed_retrieval(model: str) -> dict[int, float]:  # layer → per cent
 def newest_records(records: list[dict]) -> dict[str, dict]:  # name of the encoder → record
     "The last record of every encoder, those of `TITLES` first."
     newest = {record["parameters"]["model"]: record for record in records}
-    order = [*TITLES, *(name for name in newest if name not in TITLES)]
-    return {name: newest[name] for name in order if name in newest}
+    names = filter(newest.__contains__, dict.fromkeys([*TITLES, *newest]))
+    return {name: newest[name] for name in names}
 
 
 _COLOURS = ("blue", "green", "red", "orange", "purple", "sky", "grey")
