@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['POOLS', 'READINGS', 'OWN', 'TITLES', 'PAIRS', 'EXPERIMENTS', 'RECIPE', 'vectors_by_pool', 'retrieval_metrics',
            'alignment_metrics', 'encoder_name', 'Settings', 'encoder_facts', 'measure', 'retrieval_curve', 'aer_curve',
-           'printed_aer', 'printed_retrieval', 'newest_records', 'plot_encoders', 'best', 'summary_row',
-           'extractor_row']
+           'printed_aer', 'printed_retrieval', 'newest_records', 'plot_encoders', 'best', 'summary_row']
 
 # %% ../../nbs/results/08b_real_encoders.ipynb #rea1enc04
 import time
@@ -330,7 +329,7 @@ def summary_row(name: str, record: dict) -> dict[str, str]:
     return row
 
 # %% ../../nbs/results/08b_real_encoders.ipynb #rea1enc35
-def extractor_row(record: dict, method: str) -> dict[str, str]:  # of METHODS
+def _extractor_row(record: dict, method: str) -> dict[str, str]:  # of METHODS
     "The lowest AER of an extractor in both ways of reading."
     row = {"extractor": method}
     for reading, (_, methods) in READINGS.items():
