@@ -120,6 +120,8 @@ __doc__ += """\
                              nearest words, as a panel and as a picture
     measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
                              nearest words, as a panel and as a picture
+    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
+                             nearest words, as a panel and as a picture
     measures.probes          A small task learned in one language and tested in others, beside the scores without a
                              model
     measures.lexicon         How good word vectors are: translations retrieved from another language (BLI), and
@@ -145,6 +147,10 @@ __doc__ += """\
                              the network
     measures.frozen_probes   Logistic regression on frozen states of every layer, for any encoder and any task with
                              labels; the layer is chosen on dev
+"""
+
+# %% ../nbs/index.ipynb #a2738f3e
+__doc__ += """\
     pretraining.held_out     Losses, translation gain, retrieval, alignment and probes on text that a network never
                              read, each beside a baseline
     pretraining.reports      What a run leaves behind, read back: groups of runs, mean and spread over seeds, model
