@@ -134,12 +134,14 @@ def test_arms_are_compared_under_the_same_seeds():
     assert subject.compare({}, ("x", "A"), ("x", "B")) == []
 
 
-def test_a_figure_has_a_line_per_arm_and_a_band_over_seeds():
-    fig = subject.draw_changes({"A": {0: record(0.4), 1: record(0.5)}, "B": {0: record(0.3)}})
+@pytest.mark.parametrize("seeds, bands", [(2, 0), (5, 1)])
+def test_a_figure_has_a_line_per_arm_and_a_band_from_five_seeds_on(seeds, bands):
+    runs = {seed: record(0.4 + seed / 100) for seed in range(seeds)}
+    fig = subject.draw_changes({"A": runs})
     for ax in fig.axes:
-        assert [line.get_label() for line in ax.lines[:2]] == ["A", "B"]
-        assert len(ax.collections) == 1
-    assert fig.axes[0].lines[1].get_ydata() == pytest.approx([-20] * 13)
+        assert [line.get_label() for line in ax.lines[:1]] == ["A"]
+        assert len(ax.collections) == bands
+    assert fig.axes[0].lines[0].get_ydata() == pytest.approx([-10 + (seeds - 1) / 2] * 13)
 
 
 def test_runs_are_read_from_the_records(tmp_path, monkeypatch):

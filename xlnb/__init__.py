@@ -122,6 +122,8 @@ __doc__ += """\
                              nearest words, as a panel and as a picture
     measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
                              nearest words, as a panel and as a picture
+    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
+                             nearest words, as a panel and as a picture
     measures.probes          A small task learned in one language and tested in others, beside the scores without a
                              model
     measures.lexicon         How good word vectors are: translations retrieved from another language (BLI), and

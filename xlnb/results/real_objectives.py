@@ -616,8 +616,8 @@ def compare(
     seeds = sorted(set(runs[0]) & set(runs[1]))
     rows = []
     for title in MEASURES if seeds else ():
-        a = torch.tensor([band_change(runs[0][seed], title) for seed in seeds])
-        b = torch.tensor([band_change(runs[1][seed], title) for seed in seeds])
+        a = torch.tensor([band_change(runs[0][seed], title) for seed in seeds]).double()
+        b = torch.tensor([band_change(runs[1][seed], title) for seed in seeds]).double()
         differences = (b - a).tolist()
         half = interval(differences)[1] if len(seeds) > 1 else math.nan
         row = {"measure": title, first[1]: float(a.mean()), second[1]: float(b.mean())}
@@ -634,7 +634,7 @@ _COLOURS = ("blue", "red", "green", "orange", "purple", "sky")
 
 
 def draw_changes(groups: dict):  # arm → {seed: record}
-    "Change from the start by layer in points: means over seeds, and their 95 % intervals."
+    "Change from the start by layer in points: means over seeds, with 95 % intervals from five seeds on."
     fig, axes = figure("page", 2.5, ncols=len(_PANELS))
     for ax, (title, (test, measure)) in zip(axes, _PANELS.items()):
         for (arm, runs), colour in zip(groups.items(), _COLOURS):
@@ -648,13 +648,18 @@ def draw_changes(groups: dict):  # arm → {seed: record}
     return fig
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres4b
+_SEEDS_OF_A_BAND = 5  # with fewer, a line per seed is drawn
+
+
 def _draw_band(ax, columns, colour, label):  # a column per layer, a value per seed
     means = list(map(_mean, columns))
     ax.plot(means, "o-", ms=2.5, color=colour, label=label)
-    if len(columns[0]) > 1:
-        middle, half = torch.tensor(list(map(interval, columns))).T
-        low = middle - half
-        ax.fill_between(range(len(means)), low, middle + half, color=colour, alpha=0.2, lw=0)
+    if len(columns[0]) < _SEEDS_OF_A_BAND:
+        ax.plot(columns, color=colour, lw=0.5, alpha=0.6, label="_")
+        return
+    middle, half = torch.tensor(list(map(interval, columns))).T
+    low = middle - half
+    ax.fill_between(range(len(means)), low, middle + half, color=colour, alpha=0.2, lw=0)
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm1
 def _lowest_error(record: dict) -> float:  # percent
