@@ -109,6 +109,11 @@ __doc__ += """\
                              judges all aligners
     measures.alignment       Word links from any layer of an encoder, their error rate by layer, and the command line
     measures.alignment_panel A panel in JupyterLab: links, gold and nearest words of one pair, by layer
+    measures.alignment_panel A panel in JupyterLab: links, gold and nearest words of one pair, by layer
+    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
+                             nearest words, as a panel and as a picture
+    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
+                             nearest words, as a panel and as a picture
     measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
                              nearest words, as a panel and as a picture
     measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
