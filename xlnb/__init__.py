@@ -108,30 +108,7 @@ __doc__ += """\
     measures.ibm             Which word translates which, learned by counting; gold links and the error rate that
                              judges all aligners
     measures.alignment       Word links from any layer of an encoder, their error rate by layer, and the command line
-    measures.alignment_panel A panel in JupyterLab: links, gold and nearest words of one pair, by layer
-    measures.alignment_panel A panel in JupyterLab: links, gold and nearest words of one pair, by layer
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
-    measures.alignment_panel Two sentences, an encoder and a slider over its layers: similarities, links, gold and
-                             nearest words, as a panel and as a picture
+    measures.alignment_panel  A panel in JupyterLab: links, gold and nearest words of one pair, by layer
     measures.probes          A small task learned in one language and tested in others, beside the scores without a
                              model
     measures.lexicon         How good word vectors are: translations retrieved from another language (BLI), and
