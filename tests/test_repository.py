@@ -235,7 +235,8 @@ LONG = {
     "meta_xlm": "two phases, the match between their vocabularies, distillation, and controls "
     "out of order",
     "alignment": "six published methods of linking words, error rates, and files of gold links",
-    "benchmarks": "thirteen measurements and their figures; no module imports it",
+    "alignment_panel": "words, neighbours, a drawing in SVG by small parts, and the panel around it",
+    "benchmarks": "fourteen measurements and their figures; no module imports it",
     "catalogue": "a table of sets: addresses, licences and readers are data",
     "cldr": "a language-independent meaning, how 113 locales render it, and the labels that "
     "follow from it",
