@@ -33,6 +33,8 @@ def test_a_record_keeps_the_chosen_layer_and_the_means_of_all(records, model):  
 def test_tables_have_the_newest_record_as_tasks_are_asked_now(records):
     older = records[0] | {"measure": "older"}
     other = records[0] | {"parameters": records[0]["parameters"] | {"train_examples": 7}}
+    fig = D.layer_figure(D.newest(records))
+    assert [len(line.get_xdata()) for line in fig.axes[0].lines] == [3]
     scores = D.score_frame([older, *records, other])
     assert {*scores.measure} == {"accuracy"} and len(scores) == 3 * 2 * 3
     rows = D.table_rows(scores)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SEEDS', 'PROBED', 'BASELINES', 'NOTEBOOK', 'probe_settings', 'layer_means', 'probe_record', 'ProbeRuns', 'main',
-           'score_frame', 'table_rows']
+           'newest', 'score_frame', 'table_rows', 'layer_figure']
 
 # %% ../../nbs/results/08g_real_downstream.ipynb #08ed0004
 import sys, time
@@ -14,9 +14,11 @@ import numpy as np
 import pandas as pd
 
 from xlnb.base.core import (
+    PALETTE,
     append_record,
     check_types,
     choose,
+    figure,
     parse_languages,
     run_facts,
     settings_from_arguments,
@@ -149,14 +151,19 @@ def _is_current(record: dict) -> bool:  # of a task as it is asked now
     return expected is not None and expected.items() <= parameters.items()
 
 
-def score_frame(records: list[dict]) -> pd.DataFrame:
-    "The rows of the newest record of each encoder, and of the baselines, on each task."
-    newest = {}
+def newest(records: list[dict]) -> dict:  # (model, task) → record
+    "The newest record of each encoder, and of the baselines, on each task as it is asked now."
+    by_task = {}
     for record in filter(_is_current, records):
         parameters = record["parameters"]
-        newest[parameters["model"], parameters["task"]] = record
+        by_task[parameters["model"], parameters["task"]] = record
+    return by_task
+
+
+def score_frame(records: list[dict]) -> pd.DataFrame:
+    "The rows of `newest`, below one another."
     frames = []
-    for (model, task), record in newest.items():
+    for (model, task), record in newest(records).items():
         frame = pd.DataFrame(record["rows"]).assign(task=task, measure=record["measure"])
         frames.append(frame if model == BASELINES else frame.assign(system=model))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
@@ -181,3 +188,19 @@ def table_rows(scores: pd.DataFrame) -> list[dict]:  # of `score_frame`
         cells["languages"] = part.target.nunique()
         rows.append(cells | {"layer": ", ".join(layers.astype(int).astype(str))})
     return rows
+
+# %% ../../nbs/results/08g_real_downstream.ipynb #08ed0017
+def layer_figure(by_task: dict):  # of `newest`
+    "Means over the languages other than English by layer, a curve for each task, encoders side by side; the figure."
+    models = dict.fromkeys(model for model, _ in by_task if model != BASELINES)
+    fig, axes = figure("page", 2.8, ncols=len(models), sharey=True, squeeze=False)
+    colours = dict(zip(PROBED, [*PALETTE.values()] * 2))
+    for ax, model in zip(axes[0], models):
+        for task in PROBED:
+            layers = by_task.get((model, task), {}).get("layers", {})
+            if "others" in layers:
+                ax.plot(layers["layer"], layers["others"], color=colours[task], label=task)
+        ax.set(title=model, xlabel="layer (0: embeddings)")
+        ax.legend(fontsize=7, frameon=False)
+    axes[0, 0].set_ylabel("outside English, %")
+    return fig
