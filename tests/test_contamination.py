@@ -10,10 +10,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import xlnb.text.contamination as contamination
-from xlnb.base.core import ConfigError, DataError, append_record, run_facts, split_pair
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    append_record,
+    normalize_text,
+    run_facts,
+    split_pair,
+)
 from xlnb.text.contamination import (
     LEAST,
     SHARE,
@@ -41,14 +48,13 @@ from xlnb.text.corpora import Lines, check_streams, line_pairs, text_lines
 
 def plain(line: str) -> str:
     "Definition of a normalised line."
-    text = unicodedata.normalize(
-        "NFKC", unicodedata.normalize("NFKC", line.replace("\n", " ")).casefold()
-    )
+    line = normalize_text(line.replace("\n", " "))  # as every text is read
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", line).casefold())
     kept = [
         c if (kind := unicodedata.category(c))[0] in "LMN" else "" if kind == "Cf" else " "
         for c in text
     ]
-    return " ".join(w for w in "".join(kept).split(" ") if w) or line.replace("\n", " ")
+    return " ".join(w for w in "".join(kept).split(" ") if w) or line
 
 
 @cache
@@ -211,6 +217,8 @@ ROWS = st.lists(st.tuples(TEXT, TEXT), max_size=8)
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(TEXT, max_size=6))
+@example([":\u00ad"])
+@example(["e\u00ad\u0301", "\u00ad", "\u0301"])
 def test_blocks_are_normalised_like_single_lines(lines):
     assert normalised(lines) == [plain(line) for line in lines]
 
