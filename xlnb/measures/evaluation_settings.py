@@ -54,9 +54,8 @@ class Settings:
     pool: str = ""  # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
     precision: str = "fp32"  # of trainings and of their answers: fp32 | bf16
     probe: str = ""  # 'frozen': logistic regression on the states of a layer; empty: fine-tuning
-    train_examples: int = (
-        0  # most examples of a language in training and in dev, drawn by each seed; 0: all
-    )
+    # most examples of a language in training and in dev, drawn by each seed; 0: all
+    train_examples: int = 0
     test_examples: int = 0  # most of a language in a test, the same for every seed; 0: all
     max_minutes: float = 30.0  # of one training; the next call resumes
     quiet: bool = False  # no progress of trainings and answers
