@@ -26,7 +26,14 @@ from xlnb.pretraining.claims import (
     smallest_effect,
 )
 from xlnb.pretraining.experiments import recipe_of
-from xlnb.results.claims import PAPERS, real_claims, real_modules, real_numbers, real_rows
+from xlnb.results.claims import (
+    PAPERS,
+    real_claims,
+    real_modules,
+    real_numbers,
+    real_rows,
+    real_rules,
+)
 
 
 def record_of(seed, value, loss=4.0):
@@ -193,6 +200,8 @@ def test_claims_on_a_real_encoder_have_their_numbers_and_what_could_have_been_se
     with pytest.raises(ConfigError, match="toy-01 of two is in another module"):
         real_claims([one, module("two", "toy-01", {})])
     assert real_rows(*real_claims([module("two", "toy-01", runs_of(a=HIGH[:1], b=LOW))])) == []
+    by_rule = SimpleNamespace(RULES={"toy-02": ["a rule"]})
+    assert real_rules([one, by_rule]) == {"toy-02": ["a rule"]}
 
 
 def test_every_claim_of_a_real_encoder_is_a_claim_of_a_paper():
@@ -200,7 +209,11 @@ def test_every_claim_of_a_real_encoder_is_a_claim_of_a_paper():
         import_module(f"xlnb.results.{name.partition('_')[2]}").CLAIMS
         for name, *_ in PAPERS.values()
     ]
-    claims, finished = real_claims(real_modules())
+    modules = real_modules()
+    claims, finished = real_claims(modules)
+    rules = real_rules(modules)
+    # each is judged by something
+    assert [name for name, c in claims.items() if not (c.comparisons or rules.get(name))] == []
     assert claims.keys() <= set().union(*papers)
     assert {row["claim"] for row in real_rows(claims, finished)} <= claims.keys()
 
