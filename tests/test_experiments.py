@@ -1,7 +1,7 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
 
-import fcntl, math, os, re, signal, subprocess, sys, threading, time
-from dataclasses import asdict, dataclass, field, replace
+import fcntl, json, math, os, re, signal, subprocess, sys, threading, time
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 from warm import run_module
@@ -10,6 +10,7 @@ from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining import experiments
 from xlnb.pretraining.experiments import (
     Experiment,
+    Grid,
     run_identity,
     finished_runs,
     missing,
@@ -66,19 +67,10 @@ class ToySettings:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class ToyRecipe:
-    notebook: str = "99_toy"
-    Settings: type = ToySettings
-    not_identity: frozenset = frozenset({"out"})
-    renamed: dict = field(default_factory=dict)
-    former_values: dict = field(default_factory=dict)
-
-    def resolve(self, settings):
-        return settings
-
-
 TOY = Experiment("A toy.", {"slow": {}, "fast": {"rate": 0.5}}, {}, seeds=(0,))
+
+
+RECIPE = Grid("99_toy", ToySettings, lambda settings: settings, {"grid": TOY}, frozenset({"out"}))
 
 
 def record(finished=True, **parameters):
@@ -88,16 +80,16 @@ def record(finished=True, **parameters):
 def test_a_record_with_an_unknown_parameter_is_refused_by_name():
     records = [record(seed=0), record(seed=0, tied=False), record(seed=0, tied=True, size=3)]
     with pytest.raises(ConfigError) as refused:
-        records_of(TOY, ToyRecipe(), records)
+        records_of(TOY, RECIPE, records)
     for words in (
         "3 finished records of 99_toy",
         "tied=False in no. 2, 2 in all",
         "size=3 in no. 3, 1 in all",
     ):
         assert words in str(refused.value)
-    assert records_of(TOY, ToyRecipe(), [record(finished=False, tied=False), records[0]])[
-        "slow"
-    ] == {0: records[0]}
+    assert records_of(TOY, RECIPE, [record(finished=False, tied=False), records[0]])["slow"] == {
+        0: records[0]
+    }
 
 
 @pytest.mark.parametrize(
@@ -105,7 +97,7 @@ def test_a_record_with_an_unknown_parameter_is_refused_by_name():
 )
 def test_a_record_that_lacks_a_part_is_named(damaged):
     with pytest.raises(DataError, match="record 2 of 99_toy, the oldest first, lacks"):
-        records_of(TOY, ToyRecipe(), [record(seed=0), damaged])
+        records_of(TOY, RECIPE, [record(seed=0), damaged])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +112,7 @@ def test_a_record_that_lacks_a_part_is_named(damaged):
 )
 def test_what_became_of_a_parameter_is_read_from_the_recipe(renamed, given, arm):
     one = record(seed=0, **given)
-    assert finished_runs({"toy": TOY}, replace(ToyRecipe(), renamed=renamed), [one]) == {
+    assert finished_runs({"toy": TOY}, replace(RECIPE, renamed=renamed), [one]) == {
         "toy": {arm: {0: one}}
     }
 
@@ -137,7 +129,7 @@ def test_parameters_of_every_paper_are_read_under_their_current_names():
 def test_a_parameter_that_came_later_is_read_as_it_was_before():
     old = record(seed=0)
     new = record(seed=0, rate=0.5)
-    recipe = replace(ToyRecipe(), former_values={"rate": 0.5})
+    recipe = replace(RECIPE, former_values={"rate": 0.5})
     assert records_of(TOY, recipe, [old]) == {"slow": {}, "fast": {0: old}}
     assert records_of(TOY, recipe, [old, new])["fast"] == {0: new}
 
@@ -153,7 +145,7 @@ def test_a_parameter_that_came_later_is_read_as_it_was_before():
 )
 def test_a_table_of_renames_lets_nothing_else_through(renamed, given, name):
     with pytest.raises(ConfigError, match=name):
-        records_of(TOY, replace(ToyRecipe(), renamed=renamed), [record(seed=0, **given)])
+        records_of(TOY, replace(RECIPE, renamed=renamed), [record(seed=0, **given)])
 
 
 # ---- running
@@ -232,6 +224,24 @@ def test_the_listing_runs_nothing(command, xlm_e, monkeypatch, capsys):
     said = capsys.readouterr().out
     for name in xlm_e.experiments:
         assert f"{name}: " in said
+
+
+def test_a_run_that_leaves_no_record_is_named(tmp_path, command, monkeypatch):
+    "Such as that of a notebook whose cell of parameters has no tag, which shows its records and ends."
+    (tmp_path / "settings.ini").touch()
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    monkeypatch.setattr(experiments, "recipe_of", lambda notebook: RECIPE)
+
+    def write(notebook, parameters, output):
+        line = json.dumps(record(**vars(ToySettings(**parameters))))
+        kept = "" if "rate" in parameters else line
+        path = str(tmp_path / "99_toy.jsonl")
+        return [sys.executable, "-c", f"open({path!r}, 'a').write({kept!r})"]
+
+    monkeypatch.setattr(experiments, "run_command", write)
+    with pytest.raises(SystemExit, match="fast, seed 0: ended without a finished record, see"):
+        command(["99_toy", "grid"])
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from xlnb.base.core import ConfigError
 from xlnb.measures.alignment import METHODS, aer_by_layer
 from xlnb.measures.ibm import AlignedPair
 from xlnb.measures.readouts import TATOEBA
-from xlnb.measures.retrieval import encode, retrieval_by_layer
+from xlnb.measures.retrieval import encode, encode_by_pool, retrieval_by_layer
 from xlnb.pretraining.experiments import missing, records_of
 from xlnb.results.real_encoders import (
     EXPERIMENTS,
@@ -32,7 +32,6 @@ from xlnb.results.real_encoders import (
     retrieval_curve,
     retrieval_metrics,
     summary_row,
-    vectors_by_pool,
 )
 from xlnb.text.vocab import train_vocab
 
@@ -56,7 +55,7 @@ def model(tokenizer):
 
 
 def test_vectors_are_those_of_encode(model, tokenizer):
-    vectors = vectors_by_pool(GERMAN, model, tokenizer, batch_size=2)
+    vectors = encode_by_pool(GERMAN, model, tokenizer, [0, 1, 2], [*POOLS.values()], batch_size=2)
     assert vectors.shape == (len(POOLS), 3, len(GERMAN), 32)
     for of_pool, pool in zip(vectors, POOLS.values()):
         theirs = encode(GERMAN, model, "all", tokenizer, pool=pool, quiet=True)

@@ -70,7 +70,9 @@ def test_the_encoder_is_trimmed_once_and_named_without_a_path(encoder):
     assert resolved(encoder, min_count=50).vocab_size == s.vocab_size < 400
     assert weights.stat().st_mtime_ns == before
     record = s.for_record()
-    assert "model" not in record and record["init"].startswith("small-encoder-cldr-en-ru-8-50-")
+    assert "model" not in record and record["init"].startswith("small-encoder-")
+    assert "/" not in record["init"]
+    assert resolved(encoder, min_count=1).init != s.init
     assert R.RECIPE.resolve(R.Settings(**record)).for_record() == record
 
 

@@ -347,14 +347,21 @@ def test_means_and_places():
 # ---------------------------------------------------------------- one pass, resumed, refused
 
 
-def test_the_encoder_runs_once(model, tokenizer, tmp_path, monkeypatch):
-    calls = []
+@pytest.fixture
+def calls(monkeypatch):
+    "Of every call of the encoder its number of sentences."
+    sizes = []
     real = x2static.layer_states
-    monkeypatch.setattr(
-        x2static,
-        "layer_states",
-        lambda m, batch, layers: calls.append(len(batch["input_ids"])) or real(m, batch, layers),
-    )
+
+    def counted(model, batch, layers):
+        sizes.append(len(batch["input_ids"]))
+        return real(model, batch, layers)
+
+    monkeypatch.setattr(x2static, "layer_states", counted)
+    return sizes
+
+
+def test_the_encoder_runs_once(model, tokenizer, tmp_path, calls):
     for change in (
         dict(epochs=5),
         dict(target="included"),
@@ -370,14 +377,7 @@ def test_the_encoder_runs_once(model, tokenizer, tmp_path, monkeypatch):
     assert sum(calls) == len(TEXT)
 
 
-def test_several_layers_are_read_in_one_pass(model, tokenizer, tmp_path, monkeypatch):
-    calls = []
-    real = x2static.layer_states
-    monkeypatch.setattr(
-        x2static,
-        "layer_states",
-        lambda m, batch, layers: calls.append(len(batch["input_ids"])) or real(m, batch, layers),
-    )
+def test_several_layers_are_read_in_one_pass(model, tokenizer, tmp_path, calls):
     given = dict(tokenizer=tokenizer, segmenter="regex", settings=SETTINGS)
     by_layer = read_contexts_by_layer(model, TEXT, tmp_path / "all", [0, 2], "de", **given)
     assert sum(calls) == len(TEXT)

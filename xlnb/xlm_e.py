@@ -7,8 +7,8 @@ __all__ = ['TASKS', 'LATER', 'GENERATOR_LAYERS', 'STEPS', 'BATCH_TOKENS', 'PAPER
            'EXPERIMENTS', 'RENAMED', 'RECIPE', 'Corruption', 'corruption_rows', 'plot_corruption', 'Settings',
            'resolve', 'training_flops', 'network_configs', 'with_bitext', 'prepare_data', 'make_batches', 'detect',
            'sums_of_replaced', 'sides_apart', 'sentence_contrast', 'GeneratorAndDiscriminator', 'XlmE', 'measures',
-           'untrained_gain', 'new_xlm_e', 'with_warm_heads', 'refuse_warm_heads', 'plan_of', 'measure_layers',
-           'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
+           'untrained_gain', 'new_xlm_e', 'frozen_body', 'with_warm_heads', 'refuse_warm_heads', 'plan_of',
+           'measure_layers', 'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -632,7 +632,8 @@ class _WarmData(Prepared):
     heads: Path | None = None
 
 
-def _frozen_body(model: XlmE) -> XlmE:
+def frozen_body(model: XlmE) -> XlmE:
+    "The networks, of which the heads alone are trained."
     for part in model.parts():
         for name, weight in getattr(model, part).named_parameters():
             weight.requires_grad_(name.startswith("head."))
@@ -648,7 +649,7 @@ def _warm_phase(phase: Phase) -> Phase:  # of the main training
         return replace(s, learning_rate=s.warm_heads_rate, **steps)
 
     def model(s, data):
-        return _frozen_body(phase.model(s, data))
+        return frozen_body(phase.model(s, data))
 
     return replace(phase, name=f"{phase.name}_heads", model=model, schedule=schedule)
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['nearest_products', 'unit_rows', 'nearest_csls', 'TranslationScore', 'known_row', 'check_vectors', 'same_width',
            'given_entries', 'covered_entries', 'linked_entries', 'leaked_entries', 'translation_accuracy',
-           'read_similarity', 'SimilarityScore', 'word_similarity']
+           'read_similarity', 'SimilarityScore', 'rating_correlations', 'word_similarity']
 
 # %% ../../nbs/measures/04_lexicon.ipynb #157d59c2
 from collections.abc import Iterable, Mapping
@@ -327,14 +327,27 @@ def _checked_ratings(rated) -> list:  # (word, word, rating)
     return rated
 
 # %% ../../nbs/measures/04_lexicon.ipynb #137b7db1
+def rating_correlations(
+    cosines,  # (pairs,)
+    ratings,  # (pairs,)
+) -> tuple[float, float, float]:
+    "Pearson's and Spearman's correlation, and their harmonic mean: 0 unless both are positive."
+    from scipy.stats import pearsonr, spearmanr
+
+    pearson = float(pearsonr(cosines, ratings)[0])
+    spearman = float(spearmanr(cosines, ratings)[0])
+    harmonic = 0.0
+    if min(pearson, spearman) > 0:
+        harmonic = 2 * pearson * spearman / (pearson + spearman)
+    return pearson, spearman, harmonic
+
+
 def word_similarity(
     rated,  # (word of first, word of second, rating), such as `read_similarity` returns
     first: WordVectors,
     second: WordVectors | None = None,  # in the same space; None: the same vectors
 ) -> SimilarityScore:
     "Correlations of cosine and rating (SemEval-2017 Task 2); `DataError` if fewer than three pairs are covered."
-    from scipy.stats import pearsonr, spearmanr
-
     second = first if second is None else second
     same_width(first, second)
     rated = _checked_ratings(rated)
@@ -347,10 +360,5 @@ def word_similarity(
     a, b, ratings = zip(*rows)
     a = unit_rows(first.matrix[list(a)])
     b = unit_rows(second.matrix[list(b)])
-    cosine = (a * b).sum(1).numpy()
-    pearson = float(pearsonr(cosine, ratings)[0])
-    spearman = float(spearmanr(cosine, ratings)[0])
-    harmonic = 0.0
-    if min(pearson, spearman) > 0:
-        harmonic = 2 * pearson * spearman / (pearson + spearman)
-    return SimilarityScore(len(rated), len(rows) / len(rated), pearson, spearman, harmonic)
+    correlations = rating_correlations((a * b).sum(1).numpy(), ratings)
+    return SimilarityScore(len(rated), len(rows) / len(rated), *correlations)

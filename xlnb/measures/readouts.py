@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TATOEBA', 'READ', 'WORD_TASKS', 'NOT_POOLED', 'SCORED_BY_EXAMPLE', 'row', 'flores_tests', 'xtreme_reading',
            'tatoeba_means', 'mined_pairs', 'best_threshold', 'mining_f1', 'halves_f1', 'vector_files', 'word_space',
-           'rated_pairs', 'similarity_means']
+           'rated_pairs', 'similarity_means', 'tag_task']
 
 # %% ../../nbs/measures/09_readouts.ipynb #797a6d57
 import warnings
@@ -41,7 +41,7 @@ from ..text.vectors import WordVectors, read_vectors
 from .alignment import aer_by_layer
 from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
-from .probes import cldr_tasks, linear_probe, probe_baselines
+from .probes import Task, cldr_tasks, linear_probe, probe_baselines
 from ..encoder.loading import load_model_and_tokenizer
 from xlnb.measures.retrieval import (
     accuracy as accuracy_at_1,
@@ -717,6 +717,22 @@ def _cldr_row(r: dict) -> dict:
 def _cldr_rows(rows) -> list[dict]:  # of the first measure, raw vectors
     metric = rows[0]["metric"]
     return [_cldr_row(r) for r in rows if r["metric"] == metric and not r["centred"]]
+
+# %% ../../nbs/measures/09_readouts.ipynb #tagt4sk1
+def tag_task(
+    train: dict[str, list],  # language → tagged sentences, as `read_task` reads them
+    test: dict[str, list],
+) -> Task:
+    "A task of `linear_probe` out of tagged sentences, with the tags that occur in them."
+    examples = {}
+    tags = set()
+    for lang in test:
+        examples[lang] = {"train": train[lang], "test": test[lang]}
+        for split, sentences in examples[lang].items():
+            rows = [(" ".join(one.words), one.words, one.tags) for one in sentences]
+            examples[lang][split] = rows
+            tags.update(chain.from_iterable(one.tags for one in sentences))
+    return Task("pos", "tokens", tuple(sorted(tags)), examples)
 
 # %% ../../nbs/measures/09_readouts.ipynb #db235bcf
 def _cldr(model, langs, source, layer=None) -> list[dict]:  # readouts of frozen states

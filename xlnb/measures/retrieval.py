@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['POOLS', 'SMALL_WIDTH', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'usual_layer', 'chosen_layers',
            'is_several', 'threads_for', 'evaluating', 'check_sentences', 'warn_unknown', 'CutSentences',
-           'batches_by_length', 'own_pooling', 'sentence_reading', 'encode', 'centre', 'similarity', 'rows_in_block',
-           'nearest_cosines', 'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'each_pair', 'retrieval_by_layer',
-           'chance', 'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors',
-           'TermVectors', 'lsa', 'baselines', 'check_rows', 'percent_by_layer', 'line_styles', 'draw_by_layer',
-           'plot_layers']
+           'batches_by_length', 'own_pooling', 'sentence_reading', 'encode_by_pool', 'encode', 'centre', 'similarity',
+           'rows_in_block', 'nearest_cosines', 'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'each_pair',
+           'retrieval_by_layer', 'chance', 'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap',
+           'frequency_vectors', 'TermVectors', 'lsa', 'baselines', 'check_rows', 'percent_by_layer', 'line_styles',
+           'draw_by_layer', 'plot_layers']
 
 # %% ../../nbs/measures/00_retrieval.ipynb #9fe1b561
 import json, unicodedata, warnings
@@ -264,6 +264,29 @@ def sentence_reading(
         layer = model.config.num_hidden_layers
     return layer, folder_pool or "mean" if pool is None else choose("pool", pool, POOLS)
 
+# %% ../../nbs/measures/00_retrieval.ipynb #encbyp01
+def encode_by_pool(
+    sentences: list[str],
+    model,  # loaded
+    tokenizer,
+    layers: list[int],
+    pools: list[str],  # of POOLS
+    batch_size: int = 64,  # sentences in a batch
+    quiet: bool = False,  # no progress bar
+) -> torch.Tensor:  # (pools, layers, n, hidden); float32 on the CPU
+    "Sentence vectors of several layers, pooled in several ways, in one pass; errors and warnings as of `encode`."
+    ids, special = _token_ids(sentences, tokenizer, model.config)
+    out = torch.empty(len(pools), len(layers), len(ids), model.config.hidden_size)
+    with evaluating(model), torch.inference_mode():
+        for rows in batches_by_length([len(row) for row in ids], batch_size, quiet):
+            batch = pad_batch([ids[r] for r in rows], tokenizer.pad_token_id or 0, model.device)
+            is_special = torch.isin(batch["input_ids"], special.to(model.device))
+            for k, states in enumerate(layer_states(model, batch, layers)):
+                for n, pool in enumerate(pools):
+                    vectors = pool_sentences(states, batch["attention_mask"], is_special, pool)
+                    out[n, k, rows] = vectors.cpu()
+    return out
+
 # %% ../../nbs/measures/00_retrieval.ipynb #1b36f365
 def encode(
     sentences: list[str],  # n sentences
@@ -283,16 +306,7 @@ def encode(
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     layer, pool = sentence_reading(model, layer, pool)
     layers = chosen_layers(layer, model.config.num_hidden_layers)
-    ids, special = _token_ids(sentences, tokenizer, model.config)
-    out = torch.empty(len(layers), len(ids), model.config.hidden_size)
-    with evaluating(model), torch.inference_mode():
-        for rows in batches_by_length([len(row) for row in ids], batch_size, quiet):
-            batch = pad_batch([ids[r] for r in rows], tokenizer.pad_token_id or 0, model.device)
-            is_special = torch.isin(batch["input_ids"], special.to(model.device))
-            for k, states in enumerate(layer_states(model, batch, layers)):
-                out[k, rows] = pool_sentences(
-                    states, batch["attention_mask"], is_special, pool
-                ).cpu()
+    [out] = encode_by_pool(sentences, model, tokenizer, layers, [pool], batch_size, quiet)
     return out if is_several(layer) else out[0]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #0f02cef3

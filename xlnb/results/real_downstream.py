@@ -131,13 +131,18 @@ class ProbeRuns:
     tasks: str = ",".join(PROBED)  # some of PROBED
 
 
-def main(argv: list[str]):  # e.g. ['--model', 'intfloat/multilingual-e5-small']
-    "Probe one encoder and append the records."
-    runs = settings_from_arguments(ProbeRuns, argv)
+def _probe_tasks(runs: ProbeRuns):
+    "Probe one encoder and append the records, each as soon as it is there."
     check_types(runs)
     for task in parse_languages(runs.tasks, PROBED):
         record = probe_record(runs.model, task)
-        print(append_record(NOTEBOOK, record), task, record["run"]["cpu_seconds"], flush=True)
+        path = append_record(NOTEBOOK, record)
+        print(f"{path.name}: {task}, {record['run']['cpu_seconds']} core-seconds", flush=True)
+
+# %% ../../nbs/results/08g_real_downstream.ipynb #08ed011b
+def main(argv: list[str]):  # e.g. ['--model', 'intfloat/multilingual-e5-small']
+    "`_probe_tasks` with the settings of a command line."
+    _probe_tasks(settings_from_arguments(ProbeRuns, argv))
 
 
 # not in a notebook

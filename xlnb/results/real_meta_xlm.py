@@ -28,12 +28,13 @@ from xlnb.base.core import (
     read_records,
 )
 from ..text.batches import Prepared
-from ..text.catalogue import SETS, checksums, set_files
+from ..text.catalogue import SETS, checksums, set_files, verse_split
 from ..text.corpora import Corpus
 from ..text.formats import read_identified
 from ..text.matching import Matching
 from ..training.objectives import MaskIds
 from ..measures.probes import Task, linear_probe, probe_baselines
+from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining.claims import Claim, Comparison
 from ..pretraining.experiments import Experiment, finished_runs
@@ -91,20 +92,16 @@ _PARAGRAPHS = 4000  # to train on, of each language
 _SET = "libreoffice-help"
 
 
-def _is_held_out_page(page: str) -> bool:
-    return numpy_generator("held-out page", page).random() < 0.05
-
-
 def split_pages(
     rows,  # (page#paragraph, text)
     paragraphs: int,  # to train on, at most
 ) -> tuple[list[str], list[str]]:  # to train on, held out
-    "Paragraphs by page; held-out text that also stands in the training part is left out."
+    "Paragraphs by page, split as `verse_split` says; held-out text that also stands in the training part is left out."
     train = []
     held_out = []
     for key, text in rows:
         page = key.rpartition("#")[0]
-        lines = held_out if _is_held_out_page(page) else train
+        lines = train if verse_split(page) == "train" else held_out
         lines.append(text)
         if len(train) == paragraphs:
             break
@@ -183,21 +180,13 @@ _FINAL_TOKENS = 2048  # held out, of each language, at the end
 
 def _tag_task(langs) -> Task:
     "Sentences of UD's development sets with a tag for every word."
-    examples = {}
+    train = {}
+    test = {}
     for lang in langs:
         sentences = read_task("ud-pos", lang, "dev")
-        train = _as_examples(sentences[:_TO_LEARN])
-        test = _as_examples(sentences[_TO_LEARN : _TO_LEARN + _TO_TEST])
-        examples[lang] = {"train": train, "test": test}
-    tags = set()
-    for splits in examples.values():
-        for *_, row_tags in splits["train"] + splits["test"]:
-            tags.update(row_tags)
-    return Task("pos", "tokens", tuple(sorted(tags)), examples)
-
-
-def _as_examples(sentences) -> list:
-    return [(" ".join(row.words), row.words, row.tags) for row in sentences]
+        train[lang] = sentences[:_TO_LEARN]
+        test[lang] = sentences[_TO_LEARN : _TO_LEARN + _TO_TEST]
+    return tag_task(train, test)
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab020
 def _tag_metrics(

@@ -10,10 +10,11 @@ __all__ = ['NOTEBOOK', 'TEXT', 'TASKS', 'TESTED', 'LINKED', 'HALF_WAY', 'PHASE',
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp1
 import math, sys, time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar
+from statistics import fmean
 
 import torch
 
@@ -30,10 +31,11 @@ from xlnb.base.core import (
     settings_from_arguments,
 )
 from ..text.batches import Prepared, folder_lock, short_hash, token_frequencies
+from ..text.catalogue import columns_of
 from ..text.corpora import Corpus
 from ..text.own import open_corpus
 from ..encoder.loading import load_model_and_tokenizer
-from ..encoder.trimming import trim_model
+from ..encoder.trimming import trimmed_copy
 from ..training.objectives import guess
 from ..training.training import read_log
 
@@ -41,10 +43,11 @@ from ..training.training import read_log
 from ..measures.alignment import aer_by_layer
 from ..measures.probes import Task, linear_probe
 from ..measures.retrieval import accuracy, centre, encode
+from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining import pretraining
 from ..pretraining.claims import Claim, Comparison, interval
-from ..pretraining.experiments import Experiment, finished_runs
+from ..pretraining.experiments import Experiment, Grid, finished_runs
 from ..pretraining.held_out import cached_rows, held_out_metrics, hold_out
 from xlnb.pretraining.pretraining import (
     Phase,
@@ -144,28 +147,18 @@ def tests_of(corpus: Corpus) -> Tests:
 
 
 def _columns(rows) -> tuple[list, list]:
-    first, second = zip(*list(rows)[:TESTED])
-    return list(first), list(second)
+    return columns_of(islice(rows, TESTED))
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjtxt3
 def _tags(langs) -> Task:
     "Universal part-of-speech tags: English to learn from, every language to be tested in."
-    examples = {}
-    for lang in langs:
-        tested = _tagged(lang, "dev")
-        # of the other languages nothing is learned
-        learned = _tagged(lang, "train") if lang == "en" else tested
-        examples[lang] = {"train": learned, "test": tested}
-    tags = set()
-    for splits in examples.values():
-        for _, _, of_words in chain(*splits.values()):
-            tags.update(of_words)
-    return Task("pos", "tokens", tuple(sorted(tags)), examples)
+    tested = {lang: _tagged(lang, "dev") for lang in langs}
+    # of the other languages nothing is learned
+    return tag_task(tested | {"en": _tagged("en", "train")}, tested)
 
 
-def _tagged(lang: str, split: str) -> list[tuple]:  # text, words, tags
-    rows = read_task("ud-pos", lang, split)[: _TAGGED[split]]
-    return [(" ".join(row.words), row.words, row.tags) for row in rows]
+def _tagged(lang: str, split: str) -> list:  # tagged sentences
+    return read_task("ud-pos", lang, split)[: _TAGGED[split]]
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjenc1
 def trimmed_encoder(
@@ -173,13 +166,9 @@ def trimmed_encoder(
     corpus: Corpus,
     tests: Tests,
 ) -> Path:
-    "The encoder with the subwords of a corpus and of the tests alone; written once."
-    name = f"{Path(encoder).name}-{short_hash([corpus.langs, corpus.facts['sha256'], TESTED])}"
-    folder = runs_folder() / "encoders" / name
-    with folder_lock(folder.parent / f"{name}.lock"):
-        if not folder.exists():
-            trim_model(encoder, _all_lines(corpus, tests), folder)
-    return folder
+    "The encoder with the subwords of a corpus and of the tests alone."
+    key = [corpus.langs, corpus.facts["sha256"], TESTED]
+    return trimmed_copy(encoder, key, partial(_all_lines, corpus, tests))
 
 
 def _all_lines(corpus: Corpus, tests: Tests) -> Iterator[str]:
@@ -318,7 +307,7 @@ _FIRST_GAIN = 0.1  # of the head's last normalisation: logits near zero beside t
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun5c
 def _heads_to_warm(settings: _Continued, data: Prepared) -> Continued:
     "Networks whose heads alone are trained; the vocabulary head starts from word frequencies."
-    model = xlm_e._frozen_body(_new_networks(settings, data))
+    model = xlm_e.frozen_body(_new_networks(settings, data))
     frequencies = [token_frequencies(data.store, lang) for lang in data.corpus.langs]
     head = model.generator.head
     with torch.no_grad():
@@ -359,9 +348,9 @@ def _retrieval_metrics(network, tokenizer, tests: Tests, system: str) -> dict[st
             first, second = (_states(side, network, tokenizer) for side in sides)
             for layer, (a, b) in enumerate(zip(first, second)):
                 name = _name(test, pair, system, layer)
-                metrics[f"{name}/acc@1"] = _mean(accuracy(a, b))
-                metrics[f"{name}/acc@1c"] = _mean(accuracy(centre(a), centre(b)))
-                metrics[f"{name}/acc@1c-csls"] = _mean(accuracy(centre(a), centre(b), "csls"))
+                metrics[f"{name}/acc@1"] = fmean(accuracy(a, b))
+                metrics[f"{name}/acc@1c"] = fmean(accuracy(centre(a), centre(b)))
+                metrics[f"{name}/acc@1c-csls"] = fmean(accuracy(centre(a), centre(b), "csls"))
     return metrics
 
 
@@ -371,10 +360,6 @@ def _states(sentences, network, tokenizer) -> torch.Tensor:  # (layers, n, hidde
 
 def _name(test: str, pair: str, system: str, layer: int) -> str:
     return "/".join(filter(None, (test, pair, system, f"layer{layer}")))
-
-# %% ../../nbs/results/08d_real_objectives.ipynb #robjmea1b
-def _mean(values) -> float:
-    return sum(values) / len(values)
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjmea2
 def measure(network, tokenizer, tests: Tests, system: str = "") -> dict[str, float]:
@@ -553,20 +538,7 @@ EXPERIMENTS |= {
 }
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd3
-@dataclass(frozen=True)
-class _Grids:
-    "What `xlnb.pretraining.experiments` knows of a notebook's runs."
-
-    notebook: str
-    Settings: type
-    resolve: Callable
-    experiments: dict
-    renamed: dict = field(default_factory=dict)
-    former_values: dict = field(default_factory=dict)
-    not_identity: ClassVar[frozenset] = frozenset()
-
-
-RECIPE = _Grids(NOTEBOOK, Settings, resolve, EXPERIMENTS)
+RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
 
 
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
@@ -621,7 +593,7 @@ def compare(
         differences = (b - a).tolist()
         half = interval(differences)[1] if len(seeds) > 1 else math.nan
         row = {"measure": title, first[1]: float(a.mean()), second[1]: float(b.mean())}
-        rows.append(row | {"difference": _mean(differences), "±": half, "seeds": len(seeds)})
+        rows.append(row | {"difference": fmean(differences), "±": half, "seeds": len(seeds)})
     return rows
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres4
@@ -652,7 +624,7 @@ _SEEDS_OF_A_BAND = 5  # with fewer, a line per seed is drawn
 
 
 def _draw_band(ax, columns, colour, label):  # a column per layer, a value per seed
-    means = list(map(_mean, columns))
+    means = list(map(fmean, columns))
     ax.plot(means, "o-", ms=2.5, color=colour, label=label)
     if len(columns[0]) < _SEEDS_OF_A_BAND:
         ax.plot(columns, color=colour, lw=0.5, alpha=0.6, label="_")
@@ -687,7 +659,7 @@ def _tags_elsewhere(record: dict) -> float:  # percent, at the layer that was be
 def _tag_means(record: dict, layer: int, system: str) -> float:
     langs = set(parse_languages(record["parameters"]["langs"])) - {"en"}
     names = [f"{_name('tags', lang, system, layer)}/acc" for lang in sorted(langs)]
-    return 100 * _mean([record["metrics"].get(name, math.nan) for name in names])
+    return 100 * fmean([record["metrics"].get(name, math.nan) for name in names])
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm2
 _ARMS = ("objectives", "MRTD + TRTD"), ("objectives", "MLM + TLM")

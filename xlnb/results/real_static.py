@@ -15,7 +15,6 @@ import base64, math, sys, time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from functools import partial
 from itertools import chain
 from operator import attrgetter, itemgetter, methodcaller
@@ -47,18 +46,18 @@ from ..text.corpora import read_multi30k, read_ntrex, read_verses
 from ..text.formats import read_identified
 from ..text.vectors import WordVectors
 from ..encoder.loading import load_model_and_tokenizer
-from ..measures.lexicon import covered_entries, nearest_csls
+from ..measures.lexicon import covered_entries, nearest_csls, rating_correlations
 from ..measures.linear_maps import normalise, procrustes, rcsls
 from ..measures.readouts import rated_pairs
 from ..measures.retrieval import lsa, nearest, neighbourhood
 from ..measures.task_sets import read_task, task_languages
 from ..pretraining.claims import Rule
-from ..pretraining.experiments import Experiment, finished_runs
+from ..pretraining.experiments import Experiment, Grid, finished_runs
 from ..pretraining.held_out import cached_rows
 from ..pretraining.reports import draw_seeds, spread
 from ..mapping import dictionary_pairs, self_learning, unsupervised_pairs
 from .static_results import CLAIMS as PAPER_CLAIMS
-from .static_runs import stored_vectors
+from .static_runs import stored_vectors, train_fasttext
 from xlnb.x2static import (
     Contexts,
     Distillation,
@@ -296,30 +295,11 @@ def x2static_vectors(
     return learn_vectors(replace(contexts, identity=identity), settings)
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00025
-def _fasttext_vectors(
-    sentences: list[Sentence],
-    words: set[str],
-    lang: str,
-    epochs: int = 3,
-    width: int = 300,
-) -> WordVectors:
-    "Skip-gram vectors of gensim's fastText for some words; `ConfigError` without gensim."
-    try:
-        FastText = import_module("gensim.models").FastText
-    except ModuleNotFoundError as e:
-        raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
-    trained = FastText(
-        list(map(attrgetter("words"), sentences)),
-        vector_size=width,
-        sg=1,
-        min_count=2,
-        epochs=epochs,
-        bucket=200_000,
-        seed=0,
-        workers=1,
-    ).wv
-    chosen = list(filter(words.__contains__, trained.index_to_key))
-    return WordVectors(chosen, torch.from_numpy(trained[chosen]), lang, {"method": "fastText"})
+def _fasttext_vectors(sentences: list[Sentence], words: set[str], lang: str) -> WordVectors:
+    "Vectors of fastText for some words."
+    options = dict(min_count=2, epochs=3, bucket=200_000, seed=0)
+    by_words = list(map(attrgetter("words"), sentences))
+    return _restricted(train_fasttext(by_words, lang, 300, **options), words)
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00026
 def translations(lang: str, hub: str) -> list[tuple[str, str]]:
@@ -416,7 +396,7 @@ def _right(rows, gold) -> np.ndarray:
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00033
 def packed(hits: np.ndarray) -> str:
-    "_Hits as a short text, for a record."
+    "Hits as a short text, for a record."
     return base64.b64encode(np.packbits(hits).tobytes()).decode()
 
 
@@ -554,7 +534,7 @@ def _read_contexts_of(data: Data) -> tuple[dict, dict]:  # language → layer �
 # %% ../../nbs/results/08c_real_static.ipynb #rst00041
 @dataclass
 class Scores:
-    "_Hits and metrics of a run, by system."
+    "Hits and metrics of a run, by system."
 
     tests: dict
     hits: dict = field(default_factory=dict)  # 'muse/de-en/system' → as `packed` returns
@@ -626,12 +606,7 @@ def _similarity_cosines(
 # %% ../../nbs/results/08c_real_static.ipynb #rst00043b
 def harmonic(pairs: np.ndarray) -> float:  # (pairs, 2)
     "The harmonic mean of Pearson's and Spearman's correlation, SemEval's measure."
-    from scipy.stats import pearsonr, spearmanr
-
-    correlations = pearsonr(*pairs.T)[0], spearmanr(*pairs.T)[0]
-    if min(correlations) <= 0:
-        return 0.0
-    return float(2 * math.prod(correlations) / sum(correlations))
+    return rating_correlations(*pairs.T)[2]
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00044
 _RESAMPLES = 1000
@@ -650,7 +625,8 @@ def _similarity_difference(
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00046
 def _restricted(vectors: WordVectors, words) -> WordVectors:
-    chosen = list(filter(vectors.index.__contains__, words))
+    "Some of the words, in the order of the vectors, which of fastText is by frequency."
+    chosen = list(filter(set(words).__contains__, vectors.words))
     rows = list(map(vectors.index.get, chosen))
     return replace(vectors, words=chosen, matrix=vectors.matrix[rows])
 
@@ -876,19 +852,6 @@ def coverage(tests: dict, words: dict[str, tuple]) -> dict[str, list[int]]:
         counts[f"{source}/{a}-{b}"] = [len(every), len(covered)]
     return counts
 
-# %% ../../nbs/results/08c_real_static.ipynb #rst00056
-@dataclass(frozen=True)
-class _Grid:
-    "What `make experiment` asks of a notebook whose runs train no network."
-
-    notebook: str
-    Settings: type
-    resolve: Callable
-    experiments: dict
-    renamed: dict = field(default_factory=dict)
-    former_values: dict = field(default_factory=dict)
-    not_identity: frozenset = frozenset()
-
 # %% ../../nbs/results/08c_real_static.ipynb #rst00056b
 EXPERIMENTS = {
     "layers": Experiment(
@@ -906,7 +869,7 @@ EXPERIMENTS = {
 }
 
 
-RECIPE = _Grid("08c_real_static", Settings, resolve, EXPERIMENTS)
+RECIPE = Grid("08c_real_static", Settings, resolve, EXPERIMENTS)
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00056c
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}

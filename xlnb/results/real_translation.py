@@ -22,16 +22,13 @@ from xlnb.base.core import (
     figure,
     label_lines,
     read_records,
-    runs_folder,
     split_pair,
 )
-from ..text.batches import folder_lock
 from ..text.catalogue import columns_of, set_folder
 from ..text.corpora import Corpus, read_multi30k
 from ..encoder.encoder import new_model
-from ..encoder.loading import model_title
 from ..encoder.seq2seq import EncoderDecoder
-from ..encoder.trimming import trim_model
+from ..encoder.trimming import trimmed_copy
 from ..pretraining.claims import Claim, Comparison
 from ..pretraining.experiments import Experiment
 from xlnb.pretraining.pretraining import (
@@ -116,15 +113,12 @@ def _corpus_of(s: Settings) -> Corpus:
 
 
 def _trimmed_encoder(s: Settings) -> Path:
-    "A copy of the model with the subwords of the training pairs alone, written once."
-    title = model_title(s.model)
-    name = f"{title}-{s.corpus}-{s.pair}-{s.most_words or 'all'}-{s.min_count}"
-    folder = runs_folder() / "starts" / name.replace("/", "-")
-    with folder_lock(folder.parent):
-        if not folder.exists():
-            pairs = _corpus_of(s).pairs[s.pair]
-            trim_model(s.model, chain.from_iterable(pairs), folder, s.min_count)
-    return folder
+    "A copy of the model with the subwords of the training pairs alone."
+
+    def lines():
+        return chain.from_iterable(_corpus_of(s).pairs[s.pair])
+
+    return trimmed_copy(s.model, [s.corpus, s.pair, s.most_words], lines, s.min_count)
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f015
 def resolve(settings: Settings) -> Settings:

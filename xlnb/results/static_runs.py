@@ -6,9 +6,10 @@
 __all__ = ['TASKS', 'FROM_ENCODER', 'MASKING', 'BUDGET', 'PAPER', 'WEIGHTS', 'FEW_TESTS', 'BASE', 'PHASE', 'EXPERIMENTS',
            'RECIPE', 'Base', 'Settings', 'vector_files', 'resolve', 'micro_batches', 'base_of', 'continuation_of',
            'written_forms', 'lexicons', 'TransferData', 'prepare_data', 'new_base', 'text_batches', 'measures',
-           'with_base', 'base_network', 'with_teacher', 'distilled', 'in_one_space', 'fasttext', 'lsa_space',
-           'stored_vectors', 'translation_scores', 'compare_with_paper', 'pulled_words', 'WordBatches', 'Transfer',
-           'make_model', 'make_batches', 'word_tests', 'measure', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
+           'with_base', 'base_network', 'with_teacher', 'distilled', 'in_one_space', 'train_fasttext', 'fasttext',
+           'lsa_space', 'stored_vectors', 'translation_scores', 'compare_with_paper', 'pulled_words', 'WordBatches',
+           'Transfer', 'make_model', 'make_batches', 'word_tests', 'measure', 'evaluate_run', 'record_facts', 'plan_of',
+           'describe']
 
 # %% ../../nbs/results/07c_static_runs.ipynb #597e5059
 import math, re, sys
@@ -626,31 +627,33 @@ def in_one_space(
 def _words(line: str, spans) -> list[str]:
     return [line[a:b] for a, b in spans]
 
+# %% ../../nbs/results/07c_static_runs.ipynb #fasttxt0
+def train_fasttext(
+    sentences: list[list[str]],  # words of each
+    lang: str,
+    width: int,
+    **options,  # of gensim's FastText, such as min_count, epochs, seed
+) -> WordVectors:
+    "Skip-gram vectors of gensim's fastText; `ConfigError` without gensim."
+    try:
+        FastText = import_module("gensim.models").FastText
+    except ModuleNotFoundError as e:
+        raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
+    model = FastText(sentences, vector_size=width, sg=1, workers=1, **options).wv
+    matrix = torch.from_numpy(model.vectors.copy())
+    return WordVectors(model.index_to_key, matrix, lang, {"method": "fastText"})
+
 # %% ../../nbs/results/07c_static_runs.ipynb #fasttxt1
 def fasttext(
     s: Settings, data: Prepared
 ) -> dict[str, WordVectors]:  # language → vectors, in no common space
     "Skip-gram vectors of gensim's fastText on the text of each language; `ConfigError` without gensim."
-    try:
-        FastText = import_module("gensim.models").FastText
-    except ModuleNotFoundError as e:
-        raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
     vectors = {}
     for lang, lines in data.corpus.text.items():
         spans = find_segmenter("auto", lang).words
         words = [_words(line, spans(line)) for line in islice(lines, s.teacher_lines)]
-        model = FastText(
-            words,
-            vector_size=s.teacher_width or s.width,
-            sg=1,
-            min_count=5,
-            epochs=15,
-            seed=s.seed,
-            workers=1,
-        ).wv
-        vectors[lang] = WordVectors(
-            model.index_to_key, torch.from_numpy(model.vectors.copy()), lang, {"method": "fastText"}
-        )
+        options = dict(min_count=5, epochs=15, seed=s.seed)
+        vectors[lang] = train_fasttext(words, lang, s.teacher_width or s.width, **options)
     return vectors
 
 # %% ../../nbs/results/07c_static_runs.ipynb #steacher3
