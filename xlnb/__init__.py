@@ -13,10 +13,10 @@ __doc__ = """Cross-lingual pretraining in notebooks: XLM-E, XY-LENT, MetaXLM, VE
 Nothing is imported with the package: import the module that has what you need.
 
     from xlnb.measures.retrieval import encode            # sentence vectors out of any layer of a saved encoder
-    vectors = encode(["Guten Morgen", "Good morning"], "path/of/a/model", layer=8)
+    vectors = encode(["Guten Morgen", "Good morning"], "intfloat/multilingual-e5-small", layer=8)
 
     from xlnb.measures.alignment import align              # word links with scores
-    links = align([("Guten Morgen", "Good morning")], "path/of/a/model")
+    links = align([("Guten Morgen", "Good morning")], "intfloat/multilingual-e5-small")
 
     from xlnb.text.sampling import entropic_sampling  # XY-LENT's sampling: pair -> probability
     shares = entropic_sampling({"de-en": 1000, "en-sw": 10, "de-sw": 1})

@@ -96,7 +96,7 @@ OWN = {  # name → parameters of `03_xlm_e`
     "xlm-e-tiny": dict(_HELP, tasks="mrtd+trtd"),
 }
 TITLES = {  # name of an encoder → in figures and tables
-    "multilingual-e5-small": "e5-small, 4-bit copy",
+    "multilingual-e5-small": "e5-small (4-bit)",
     "all-MiniLM-L6-v2": "MiniLM (English)",
     "mlm-tlm-tiny": "ours: MLM + TLM",
     "xlm-e-tiny": "ours: XLM-E",
