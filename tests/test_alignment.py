@@ -919,10 +919,11 @@ def test_rows_by_layer():
     gold = gold_of()
     rows = aer_by_layer(model, {"T": {"de-en": gold}}, tokenizer)
     assert [r["metric"] for r in rows] == [f"T/de-en/layer{k}/aer" for k in range(4)]
+    assert {r["joint"] for r in rows} == {True}
     links = align([(p.first, p.second) for p in gold], model, 2, tokenizer=tokenizer)
     assert rows[2]["aer"] == alignment_error_rate(gold, links).aer
     (one,) = aer_by_layer(model, {"T": {"de-en": gold}}, tokenizer, 1, "itermax", system="G")
-    assert one["metric"] == "T/de-en/G/layer1/aer-itermax"
+    assert one["metric"] == "T/de-en/G/layer1/aer-itermax" and not one["joint"]
 
 
 def test_pictures():
@@ -1122,9 +1123,31 @@ def test_command_with_a_model_and_output(tmp_path, capsys):
     ]
 
 
+def test_the_command_says_how_pairs_are_read_and_reads_them_as_asked(tmp_path, capsys):
+    model, tokenizer = made("ours")
+    a, b = files(tmp_path, *("\n".join(side) + "\n" for side in zip(*PAIRS[:4])))
+    tokenizer.save_pretrained(tmp_path / "m")
+    usual = {
+        True: "optimal_transport, the sentences of a pair read together: the encoder was trained"
+    }
+    usual[False] = "argmax, the sentences of a pair read apart: the encoder was not trained"
+    for stated, says in usual.items():
+        model.config.trained_on_pairs = stated
+        model.save_pretrained(tmp_path / "m")
+        lines = {}
+        for reading in (None, "joint", "apart"):
+            chosen = ["--reading", reading] if reading else []
+            main([a, b, "--model", str(tmp_path / "m"), "--scores", *chosen])
+            lines[reading], errors = capsys.readouterr()
+            assert "(--reading " in errors and (says in errors or reading)
+        assert lines["joint"] != lines["apart"]
+        assert lines[None] == lines["joint" if stated else "apart"]
+
+
 @pytest.mark.parametrize(
     "argv, says",
     [
+        (["A", "B", "--reading", "joint"], "--reading is for alignment with --model"),
         ([], "FIRST"),
         (["A"], "SECOND"),
         (["A", "--scores"], "SECOND"),
@@ -1245,6 +1268,9 @@ def test_a_network_that_read_no_pairs_is_given_the_sentences_apart():
         network = new_model(Encoder, config_for("tiny", len(tokenizer), trained_on_pairs=stated), 0)
         return align(PAIRS[:8], network, 2, tokenizer=tokenizer, **options)
 
+    for stated, ways in {True: {True, False}, False: {False}}.items():
+        config = config_for("tiny", len(tokenizer), trained_on_pairs=stated)
+        assert {alignment.reads_jointly(config, name) for name in METHODS} == ways
     apart = links(None, method="argmax", joint=False)
     together = links(None, method="optimal_transport", joint=True)
     assert [links(stated) for stated in (False, True, None)] == [apart, together, together]

@@ -1578,12 +1578,38 @@ def test_layer_and_pool_are_those_that_are_asked_for(settings, more_data, tmp_pa
         (dict(pool="max"), "pool='max' is not one of mean, mean_special, first"),
         (dict(tasks="xnli", layer=1), "xnli cannot be asked by another layer"),
         (dict(tasks="cldr", pool="first"), "cldr cannot be asked by another pool"),
+        (dict(reading="both"), "reading='both': only word_alignment reads pairs"),
+        (dict(tasks="word_alignment", reading="twice"), "reading='twice' is not one of joint"),
     ],
 )
 def test_layers_and_pools_that_cannot_be(asked, says, settings):
     given = dict(tasks="tatoeba", train_split="", epochs=0) | asked
     with pytest.raises(ConfigError, match=re.escape(says)):
         resolve(replace(settings, **given))
+
+
+def test_the_table_of_word_alignment_says_how_pairs_are_read_and_shows_both(
+    settings, tmp_path, monkeypatch
+):
+    def aer(model, gold, layer, joint):
+        joint = bool(joint)
+        return [dict(pair="de-en", layer=1, method="argmax", pairs=9, joint=joint, aer=joint / 2)]
+
+    monkeypatch.setattr(readouts, "aer_by_layer", aer)
+    monkeypatch.setattr(readouts, "_gold", lambda langs: {"de-en": []})
+    given = replace(
+        settings, tasks="word_alignment", langs="de,en", controls=False, train_split="", epochs=0
+    )
+    given = resolve(replace(given, out=str(tmp_path), name="ours"))
+    [(title, table)] = E.tables(given, evaluate(given)).items()
+    assert title == "word_alignment: AER, %, layer 1, by argmax, sentences read apart"
+    assert "reading" not in scores_record(given, evaluate(given))["parameters"]
+    both = replace(given, reading="both")
+    [(title, table)] = E.tables(both, evaluate(both)).items()
+    assert title == "word_alignment: AER, %, layer 1, by argmax"
+    shown = table["de-en"].to_dict()
+    assert shown["ours, sentences read jointly"] == 50 and shown["ours, sentences read apart"] == 0
+    assert scores_record(both, evaluate(both))["parameters"]["reading"] == "both"
 
 
 def test_another_layer_is_another_name_in_tables_of_records(settings, scores):
@@ -1718,10 +1744,11 @@ def test_beside_ours_stands_what_was_measured_in_the_same_way():
         .any()
     )
     aer = "AER", "de-en"
-    jointly = beside("word_alignment", aer, layer=9, method="optimal_transport")
+    as_in_paper = dict(layer=9, method="optimal_transport", reading="jointly")
+    jointly = beside("word_alignment", aer, **as_in_paper)
     assert jointly.loc["xlme: XLM-E, base, feature", "de-en"] == "16.5"
-    for facts in (dict(layer=8, method="optimal_transport"), dict(layer=9, method="argmax")):
-        assert [*beside("word_alignment", aer, **facts).index] == [
+    for other in (dict(layer=8), dict(method="argmax"), dict(reading="apart")):
+        assert [*beside("word_alignment", aer, **as_in_paper | other).index] == [
             "model",
             "xlme: fast_align, base, feature",
         ]

@@ -12,6 +12,7 @@ from test_evaluation import WORDS as WORDS_OF_XNLI, data, pairs  # noqa: F401 (a
 from test_finetuning import task_of
 from warm import IMPORTED, run_module
 
+from xlnb.base.core import CheckpointError
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.measures.finetuning import FineTuning, train_head
 from xlnb.text.vocab import train_vocab
@@ -399,7 +400,8 @@ def _evaluate(rank: int, port: int, machine: Path, settings: dict):
     os.environ["XLNB_DATA"] = settings.pop("data")
     from xlnb.evaluation import main
 
-    main(arguments_of(settings.pop("model"), machine / "out", **settings))
+    out = settings.pop("out", machine / "out")
+    main(arguments_of(settings.pop("model"), out, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -486,3 +488,22 @@ def _evaluate_without(rank: int, port: int, machine: Path, settings: dict):
 
         finetuning.model_folder = lambda model: machine / "absent"
     _evaluate(rank, port, machine, settings)
+
+
+def _evaluate_damaged(rank: int, port: int, machine: Path, settings: dict):
+    if rank:
+        import xlnb.measures.task_runs as task_runs
+
+        def damaged(best, kind):
+            raise CheckpointError(f"{best} is damaged")
+
+        task_runs.load_head = damaged
+    _evaluate(rank, port, machine, settings)
+
+
+def test_a_head_that_one_process_cannot_read_ends_both(tmp_path, encoder, data):  # noqa: F811
+    "In a folder in common, which both see."
+    settings = {"data": str(data), "model": encoder, "out": tmp_path / "out"}
+    run = Machines(tmp_path, *[settings] * 2, command=_evaluate_damaged)
+    assert run.ended(120) == [1, 1], run.said()
+    assert "process 1: " in run.said()[0] and "is damaged" in run.said()[0]

@@ -595,3 +595,21 @@ def test_each_direction_of_retrieval_has_a_measure(monkeypatch):
         "accuracy@1, to en",
         "accuracy@1, from en",
     }
+
+
+def test_pairs_of_words_are_read_as_the_encoder_was_trained_or_in_both_ways(sets, monkeypatch):
+    asked = []
+
+    def aer(model, gold, layer, joint):
+        asked.append(joint)
+        row = dict(layer=8, method="argmax", pairs=2, joint=bool(joint))
+        return [row | {"pair": pair, "aer": 0.25} for pair in gold["word_alignment"]]
+
+    monkeypatch.setattr(readouts, "aer_by_layer", aer)
+    readout = READ["word_alignment"][0]
+    [usual] = readout("model", "de,en", "en")
+    assert usual["reading"] == "apart" and "variant" not in usual
+    both = readout("model", "de,en", "en", reading="both")
+    assert [r["variant"] for r in both] == ["sentences read jointly", "sentences read apart"]
+    readout("model", "de,en", "en", reading="joint")
+    assert asked == [None, True, False, True]

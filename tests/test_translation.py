@@ -365,8 +365,8 @@ def test_without_arguments_the_command_says_what_it_needs():
     )
 
 
-def test_a_translator_says_that_it_reads_pairs():
-    assert T.new_translator(small(), None).encoder.config.trained_on_pairs
+def test_a_translator_whose_encoder_reads_one_sentence_says_so():
+    assert T.new_translator(small(), None).encoder.config.trained_on_pairs is False
 
 
 def test_options_of_translating_are_those_that_help_lists(tmp_path, capsys):

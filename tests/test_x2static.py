@@ -19,6 +19,7 @@ from transformers import (
     XLMRobertaConfig,
     XLMRobertaModel,
 )
+from warm import run_module
 
 from xlnb.base.core import CheckpointError, ConfigError, DataError
 from xlnb.text.corpora import Lines
@@ -647,6 +648,26 @@ def test_a_pooler_that_is_drawn_at_random_is_no_part_of_a_pass(tokenizer, tmp_pa
     BertForMaskedLM(config).save_pretrained(tmp_path / "model")
     with pytest.raises(CheckpointError, match="model is"):
         distil(tmp_path / "model", TEXT[:40], cache=tmp_path / "cache", **shared)
+
+
+def test_another_process_opens_the_cache_of_a_model_without_pooler(tokenizer, tmp_path):
+    model, text = tmp_path / "model", tmp_path / "text.txt"
+    BertForMaskedLM(family("bert", len(tokenizer)).config).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    text.write_text("\n".join(TEXT[:40]) + "\n", encoding="utf-8")
+    cache = tmp_path / "cache"
+    options = dict(min_count=2)
+    here = distil(
+        model, text, segmenter="regex", settings=Distillation(**options), cache=cache, quiet=True
+    )
+    shards = {path: path.stat().st_mtime_ns for path in cache.glob("[0-9]*/*")}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    paths = {"model": model, "text": text, "cache": cache, "output": tmp_path / "there.safetensors"}
+    arguments += [f"--{name}={path}" for name, path in paths.items()]
+    there = run_module("xlnb.x2static", *arguments, "--segmenter=regex")
+    assert there.returncode == 0, there.stderr
+    assert torch.equal(read_vectors(paths["output"]).matrix, here.matrix)
+    assert shards and shards == {path: path.stat().st_mtime_ns for path in shards}
 
 
 @pytest.mark.parametrize(

@@ -506,7 +506,7 @@ class Veco(MaskedLanguageModel):
         frozen: bool = False,  # whether only cross-attention learns
     ):
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
-        note_pairs(network, s.uses_pairs)
+        note_pairs(network, s.tasks.endswith("tlm"))  # else the two sentences are never in one row
         self.settings = s
         self.special = SpecialIds.of(tokenizer)
         self.frozen = frozen

@@ -285,8 +285,9 @@ def _is_comparable(task, paper, model, rows, measure) -> bool:
     if task == "bli":
         return common_value(rows, "choices") == _PRINTED_CHOICES
     if task == "word_alignment":
-        method = common_value(rows, "layer"), common_value(rows, "method")
-        return model == "fast_align" or "XLM-E" in model and method == (9, "optimal_transport")
+        protocol = tuple(common_value(rows, column) for column in ("layer", "method", "reading"))
+        as_in_paper = protocol == (9, "optimal_transport", "jointly")
+        return model == "fast_align" or "XLM-E" in model and as_in_paper
     if task in ("tatoeba", *TATOEBA):
         return _is_comparable_retrieval(paper, model, rows, measure)
     return True

@@ -895,7 +895,7 @@ def comparison_table(rows: list[tuple]) -> list[dict]:  # of (what, in the paper
 # %% ../../nbs/pretraining/04_pretraining.ipynb #n0tepa1r
 def note_pairs(
     network,  # whose configuration is saved with it
-    pairs: bool,  # whether it is now trained on sentence pairs
+    pairs: bool,  # whether it is now trained on sentence pairs in one row
 ):
     "Set `trained_on_pairs` in the configuration of a network that trains on pairs; it is never unset."
     if pairs:
