@@ -10,6 +10,7 @@ from xlnb.text.catalogue import dictionary
 from xlnb.text.vectors import WordVectors
 from xlnb.measures.lexicon import (
     covered_entries,
+    disjoint_entries,
     given_entries,
     known_row,
     leaked_entries,
@@ -216,6 +217,30 @@ def test_a_training_part_read_backwards_knows_the_test():
     assert (len(test), len(leaked_entries(test, back))) == (2827, 1205)
 
 
+@needs_data
+def test_a_training_part_without_the_words_of_a_test_knows_none_of_it():
+    test = dictionary("de", "en", split="test")
+    other = dictionary("en", "de", split="test")
+    back = [(german, english) for english, german in dictionary("en", "de")]
+    asked = {word for word, _ in test}
+    assert len({word for word, _ in back} & asked) == 940  # of 1,500
+    left = disjoint_entries(back, test, other)
+    assert not {word for word, _ in left} & asked and not leaked_entries(test, left)
+    assert not leaked_entries(other, left) and 0 < len(left) < len(back)
+    assert disjoint_entries(dictionary("de", "en"), test) and set(left) < set(back)
+
+
+def test_entries_keep_no_word_that_a_test_asks_for_in_either_direction():
+    entries = [("a1", "b1"), ("a2", "b2"), ("a3", "b3"), ("cafe\u0301", "b5")]
+    assert disjoint_entries(entries) == entries
+    assert disjoint_entries(entries, [("a1", "b9")], [("b2", "a9")]) == entries[2:]
+    assert disjoint_entries(entries, [("a9", "b1")]) == entries
+    assert disjoint_entries(entries, [("a9", "b1")], words="all") == entries[1:]
+    assert disjoint_entries(entries, [("caf\u00e9", "b9")]) == entries[:3]
+    with pytest.raises(ConfigError, match="words='both' is not one of asked, all"):
+        disjoint_entries(entries, words="both")
+
+
 def test_words_that_a_map_knows_are_left_out_and_counted():
     a, b = languages()
     entries = [(f"a{i}", f"b{i}") for i in range(300)] + [("a0", "b7")]
@@ -237,6 +262,7 @@ def test_what_is_no_list_of_entries_is_refused(wrong):
         lambda: translation_accuracy(wrong, a, b),
         lambda: covered_entries(wrong, a, b),
         lambda: leaked_entries([("a", "b")], wrong),
+        lambda: disjoint_entries([("a", "b")], wrong),
     ):
         with pytest.raises(ConfigError, match="entries are a list of"):
             call()

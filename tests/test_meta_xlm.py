@@ -16,7 +16,7 @@ from xlnb.base.core import CheckpointError, ConfigError, parse_languages, read_r
 from xlnb.text.corpora import AlignedPair, Corpus
 from xlnb.text.matching import match_vocabulary
 from xlnb.text.tokens import SpecialIds, collate_text
-from xlnb.encoder.encoder import Encoder, load, new_model
+from xlnb.encoder.encoder import Encoder, config_for, load, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.training.objectives import MaskIds
 from xlnb.training.training import read_log
@@ -73,6 +73,7 @@ from xlnb.meta_xlm import (
     spelled,
     start_network,
     starts_and_ends,
+    usual_dropout,
     translations,
     with_start,
     word_numbers,
@@ -333,7 +334,7 @@ def test_what_is_not_given_is_filled_in(given):
     full = resolve(Settings(**given))
     empty = {f.name for f in fields(Settings) if getattr(full, f.name) is None}
     # those of a network, and what is not written unless it is asked for
-    assert empty == {"source_share", "dropout", "snapshot_every", "average_last"}
+    assert empty == {"source_share", "snapshot_every", "average_last"}
     assert resolve(full) == full
     assert all(getattr(full, name) == value for name, value in given.items())
     mono = monolingual_settings(full)
@@ -1206,7 +1207,7 @@ def test_starts_and_ends_have_a_row_before_and_after(records):
     ],
 )
 def test_a_start_is_described(given, says):
-    assert describe({"parameters": small(**given).__dict__}) == f"MetaXLM: {says}"
+    assert describe({"parameters": small(**given).for_record()}) == f"MetaXLM: {says}"
 
 
 def test_a_command_leaves_a_record(root, unprobed):
@@ -1373,6 +1374,17 @@ def test_dropout_is_that_of_the_settings_or_of_the_source(parts, source, changes
     assert dropout(small(dropout=0.3, **changes)) == 0.3
     assert dropout(small(**changes)) == 0.0
     assert "dropout" not in small(**changes).for_record()
+    assert small(dropout=0.3, **changes).for_record()["dropout"] == 0.3
+
+
+@pytest.mark.parametrize("of_weights", [0.1, 0.2])
+def test_dropout_that_is_not_given_is_that_of_the_source(tmp_path, of_weights):
+    config = config_for("tiny", 300, hidden_dropout_prob=0.1)
+    config.attention_probs_dropout_prob = of_weights
+    config.save_pretrained(tmp_path)
+    s = Settings(source=str(tmp_path))
+    assert usual_dropout(s) == (0.1 if of_weights == 0.1 else None)
+    assert usual_dropout(replace(s, parts="none")) == 0.0
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import json, os, subprocess, sys
 from zipfile import ZipFile
 
 import pytest
+import text_forms
 from conftest import ROOT, write
 
 from xlnb import meta_xlm
@@ -57,13 +58,11 @@ def texts(tmp_path):
     return tmp_path / "my texts"
 
 
-def lines(rows) -> str:
-    return "".join(f"{row}\n" for row in rows)
+lines = text_forms.joined
 
 
 def moses(folder, size=500):
-    write(folder / "train.de", lines(GERMAN[:size]))
-    write(folder / "train.en", lines(ENGLISH[:size]))
+    text_forms.as_moses(folder, {"de": GERMAN[:size], "en": ENGLISH[:size]})
 
 
 def as_txt(folder):
@@ -71,18 +70,11 @@ def as_txt(folder):
 
 
 def as_jsonl(folder):
-    import zstandard
-
-    records = lines(json.dumps({"text": line}) for line in GERMAN)
-    write(folder / "de.jsonl.zst", zstandard.ZstdCompressor().compress(records.encode()))
+    text_forms.as_jsonl(folder, {"de": GERMAN})
 
 
 def as_parquet(folder):
-    import pyarrow
-    from pyarrow import parquet
-
-    folder.mkdir()
-    parquet.write_table(pyarrow.table({"text": GERMAN}), folder / "de.parquet")
+    text_forms.as_parquet(folder, {"de": GERMAN})
 
 
 def as_moses(folder):
@@ -94,16 +86,11 @@ def as_tsv(folder):
 
 
 def as_tmx(folder):
-    units = lines(
-        f'<tu><tuv xml:lang="EN-us"><seg>{b}</seg></tuv><tuv xml:lang="de"><seg>{a}</seg></tuv></tu>'
-        for a, b in zip(GERMAN, ENGLISH)
-    )
-    write(folder / "memory.tmx.gz", f"<tmx><body>{units}</body></tmx>")
+    text_forms.as_tmx(folder, {"EN-us": ENGLISH, "de": GERMAN}, "memory.tmx.gz")
 
 
 def as_po(folder):
-    messages = "".join(f'\nmsgid "{b}"\nmsgstr "{a}"\n' for a, b in zip(GERMAN, ENGLISH))
-    write(folder / "po" / "de.po", f'msgid ""\nmsgstr "charset=UTF-8"\n{messages}')
+    text_forms.as_po(folder / "po", {"en": ENGLISH, "de": GERMAN})
 
 
 def as_xliff(folder):

@@ -1,10 +1,14 @@
 "What a corpus costs before training: by records, or by the rates that are given."
 
+from dataclasses import replace
+
 import pytest
 
 import xlnb.pretraining.plans as plans
 from xlnb.base.core import ConfigError
-from xlnb.pretraining.plans import TextPlan, text_plan
+from xlnb.encoder.encoder import config_for
+from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens
+from xlnb.pretraining.plans import Step, TextPlan, plan, text_plan
 
 
 def test_the_plan_of_text_follows_from_the_rates_that_are_given():
@@ -22,6 +26,20 @@ def test_the_plan_of_text_says_what_it_extrapolates_from():
     assert "small vocabularies" in made.measured["vocabulary"]
     assert "GB on" in made.measured["preparation"]
     assert min(made.core_hours.values()) > 0
+
+
+def test_the_plan_of_a_hundred_languages_on_eight_gpus():
+    "XLM-E base in XY-LENT's vocabulary: parameters, memory of a process, hours by the peak of the device."
+    networks = {
+        "discriminator": (EncoderForReplacedTokens, config_for("base", 500_002)),
+        "generator": (EncoderForMaskedLM, config_for("base", 500_002, num_hidden_layers=4)),
+    }
+    step = Step(2048 * 512, 512, micro_tokens=8192, precision="bf16", processes=8)
+    made = plan(networks, step, 125_000, device="H100", corpus_tokens=10**11)
+    one = plan(networks, replace(step, processes=1), 125_000, device="H100")
+    assert sum(made.parameters.values()) > 500_002 * 768
+    assert made.hours == pytest.approx(one.hours / 8) and made.machine.startswith("8 × H100,")
+    assert made.epochs == pytest.approx(125_000 * step.tokens / 10**11)
 
 
 @pytest.mark.parametrize("change", [{"tokens": -1}, {"cores": 0}, {"rate": 0}])

@@ -84,6 +84,7 @@ def test_the_overlap_is_that_of_a_survey(by_one_task):
     tests = corpus.tests | {"valid": {"en-ru": tuple(map(list, zip(*corpus.valid["en-ru"])))}}
     surveyed = survey(corpus.text, tests, corpus.pairs)
     overlap = json.loads(by_one_task["overlap.json"])
+    assert overlap.pop("code") == batches.overlap_code()
     assert overlap == {name: surveyed[name] for name in overlap}
     assert overlap["overlap"]["toy"]["en"] == 2
 
@@ -230,6 +231,7 @@ def test_text_of_ones_own_is_not_looked_through_when_it_is_opened(tokenizer, tmp
     assert batches.data_folder(corpus, 500) == batches.data_folder(surveyed, 500)
     make(tokenizer, tmp_path / "store", 2, corpus)
     overlap = json.loads((tmp_path / "store" / "overlap.json").read_text())
+    assert overlap.pop("code") == batches.overlap_code()
     assert overlap == {name: surveyed.facts[name] for name in overlap}
 
 
@@ -310,6 +312,9 @@ def test_a_run_takes_the_store_that_was_prepared(tokenizer, tmp_path, monkeypatc
     corpus = open_corpus(str(tmp_path / "own"), ["de", "en"])
     data = batches.prepare(corpus, len(tokenizer), vocabulary=vocabulary)
     assert str(data.store.folder) in said
+    in_other_order = open_corpus(str(tmp_path / "own"), ["en", "de"])
+    again = batches.prepare(in_other_order, len(tokenizer), vocabulary=vocabulary)
+    assert again.store.folder == data.store.folder
 
 
 def test_a_run_takes_the_test_lines_that_its_store_has_counted(tokenizer, tmp_path, monkeypatch):

@@ -190,11 +190,12 @@ def test_the_command_averages_a_run_or_folders(run, tmp_path, capsys):
         (["{run}", "{run}", "--last", "2"], "name one run"),
         (["{run}", "--last", "0"], "last=0: give a whole number"),
         (["{run}/snapshot-00000002"], "two folders or more"),
+        (["{run}/snapshot-00000002", "{run}/../{name}/snapshot-00000002"], "comes 2 times"),
         (["{run}", "{run}/nothing"], "holds no network"),
     ],
 )
 def test_the_command_says_what_is_wrong(run, tmp_path, arguments, said):
-    words = [word.format(run=run) for word in arguments]
+    words = [word.format(run=run, name=run.name) for word in arguments]
     with pytest.raises(SystemExit, match=said):
         main([*words, "--output", str(tmp_path / "mean")])
     assert not list(tmp_path.iterdir())

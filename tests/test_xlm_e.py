@@ -214,7 +214,7 @@ def test_a_command_whose_loss_is_no_number_ends_with_a_sentence(monkeypatch):
     def fails(*_):
         raise NonFiniteLoss("loss not finite at step 3: lower the learning rate")
 
-    monkeypatch.setattr(pretraining, "run", fails)
+    monkeypatch.setattr(pretraining, "_run", fails)
     with pytest.raises(
         SystemExit, match="xlnb: loss not finite at step 3: lower the learning rate"
     ):

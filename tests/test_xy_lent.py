@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings as profile, strategies as st
 from warm import run_module
 
-from xlnb import xlm_e
+from xlnb import xlm_e, xy_lent
 from xlnb.base.core import ConfigError, read_records, split_pair, torch_generator
 from xlnb.text.batches import token_frequencies
 from xlnb.text.catalogue import data_root
@@ -481,3 +481,19 @@ def test_a_vocabulary_by_gain_is_another_one_of_the_same_size(worlds):
     assert len(vocap.tokenizer) == len(worlds["x-y"].tokenizer) == small().vocab_size
     assert vocap.tokenizer.get_vocab() != worlds["x-y"].tokenizer.get_vocab()
     assert resolve(Settings(size="base", recipe="paper", langs="de,en,fr")).vocabulary == "vocap"
+
+
+def test_workers_of_a_vocabulary_reach_vocap_and_no_record(tmp_path, monkeypatch):
+    given = []
+
+    def train(text, size, folder, **options):
+        given.append(options)
+        folder.mkdir(parents=True)
+
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    for kind in ("vocap", "joint"):
+        monkeypatch.setitem(xy_lent.VOCABULARIES, kind, train)
+        s = small(vocabulary=kind, vocap_workers=3)
+        assert "vocap_workers" not in s.for_record()
+        xy_lent.shared_vocabulary(s, open_bitext(s))
+    assert given == [{"workers": 3}, {}]

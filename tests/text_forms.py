@@ -37,14 +37,14 @@ def as_moses(folder, texts: dict):
         write(folder / f"train.{lang}", joined(lines))
 
 
-def as_tmx(folder, texts: dict):
+def as_tmx(folder, texts: dict, name="memory.tmx"):
     units = []
     for row in zip(*texts.values()):
         variants = [
             f'<tuv xml:lang="{lang}"><seg>{line}</seg></tuv>' for lang, line in zip(texts, row)
         ]
         units.append(f"<tu>{''.join(variants)}</tu>")
-    write(folder / "memory.tmx", f"<tmx><body>{joined(units)}</body></tmx>")
+    write(folder / name, f"<tmx><body>{joined(units)}</body></tmx>")
 
 
 def as_po(folder, texts: dict):  # with English, whose lines are the keys

@@ -43,14 +43,20 @@ class Encode:
     quiet: bool = False  # no progress bar
 
 # %% ../nbs/09_command.ipynb #97d19e8b
+def _input_name(path: str) -> str:
+    return "standard input" if path == "-" else path
+
+# %% ../nbs/09_command.ipynb #97d19es1
 def run_encode(settings: Encode) -> str:  # what was done
-    "Write the vectors, whole or not at all; `ConfigError` for another ending than .npy."
+    "Write the vectors, whole or not at all; `ConfigError` for another ending than .npy, `DataError` without a line."
     from xlnb.measures.retrieval import encode
 
     output = Path(settings.output)
     if output.suffix != ".npy":
         raise ConfigError(f"--output {output}: the file is a NumPy array, name it with .npy")
     sentences = list(read_lines(settings.text))
+    if not sentences:
+        raise DataError(f"{_input_name(settings.text)} has no line: give a sentence per line")
     vectors = encode(
         sentences,
         settings.model,
@@ -109,12 +115,26 @@ def _in_percent(cells: list[tuple]) -> str:  # as in `_network_cells`
     return table.to_string(index=False, float_format="{:.1f}".format)
 
 # %% ../nbs/09_command.ipynb #retrcel4
+def _paired_lines(first: str, second: str) -> list[tuple[str, str]]:
+    "Lines of both files; `DataError` for lines of which one is empty."
+    from xlnb.text.corpora import Report, read_moses
+
+    report = Report()
+    pairs = list(read_moses(first, second, empty="skip", report=report))
+    for row in report.rows():
+        if row["what"] == "empty side":
+            raise DataError(
+                f"{first} and {second}: {row['count']} lines have an empty side, the first is "
+                f"line {row['first line']}: remove these lines from both files"
+            )
+    return pairs
+
+# %% ../nbs/09_command.ipynb #retrces1
 def run_retrieve(settings: Retrieve) -> str:  # a table
     "Accuracy@1 in percent; `DataError` for files of different lengths, for empty lines, and for fewer than two."
     from xlnb.measures.retrieval import accuracy, chance, string_overlap
-    from xlnb.text.corpora import read_moses
 
-    pairs = list(read_moses(settings.first, settings.second))
+    pairs = _paired_lines(settings.first, settings.second)
     if len(pairs) < 2:
         raise DataError(
             f"{settings.first} and {settings.second} have {len(pairs)} lines: give two or more, "
@@ -182,6 +202,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "align": Command("link the words of two files, line by line", "measures.alignment"),
     "prepare": Command("text of any size into a token store, by many tasks", "text.preparation"),
+    "plan": Command("what a corpus costs before training: hours and disk", "pretraining.plans"),
     "sample": Command("plan how often each language pair is read", "text.sampling"),
     "encode": Command("sentence vectors of a file", function="_encode"),
     "retrieve": Command("find each line's translation in the other file", function="_retrieve"),

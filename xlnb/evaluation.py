@@ -207,6 +207,14 @@ def _task_baselines(run: TaskRun) -> list[dict]:
     return _cached_rows(key, run.settings, partial(baseline_rows, run), "baselines")
 
 # %% ../nbs/08_evaluation.ipynb #58e6c075
+def _labelled(job_row: dict, system: str, networks: dict) -> dict:
+    "A row with its system: 'model', or 'model, sentences read apart'; without scores of examples."
+    if system in networks:
+        job_row["system"] = ", ".join(filter(None, (system, job_row.pop("variant", ""))))
+    job_row.pop("each", None)
+    return {"seed": 0, **job_row}
+
+# %% ../nbs/08_evaluation.ipynb #58e6c0s1
 def _task_rows(name, settings, networks: dict, targets: list[str], failures: list) -> list[dict]:
     "Rows of one task: of each network, and of the baselines; networks: system → folder."
     jobs = {}
@@ -222,10 +230,7 @@ def _task_rows(name, settings, networks: dict, targets: list[str], failures: lis
         except Exception as e:  # whatever it is, the other tasks have their rows
             failures.append(f"{name}: {error_text(e)}")
             continue
-        labels = {"system": system} if system in networks else {}
-        rows += [{"seed": 0, **job_row, **labels} for job_row in job_rows]
-    for row in rows:
-        row.pop("each", None)
+        rows += [_labelled(job_row, system, networks) for job_row in job_rows]
     return rows
 
 # %% ../nbs/08_evaluation.ipynb #43e00f3e
@@ -253,7 +258,7 @@ def evaluate(
     for name in task_names(settings):
         rows += _task_rows(name, settings, networks, targets.get(name, []), failures)
     reasons = "; ".join(dict.fromkeys(failures))
-    if not any(score_row["system"] == "model" for score_row in rows):
+    if not any(score_row["system"].split(", ")[0] == "model" for score_row in rows):
         raise DataError(f"nothing could be tested of {settings.title}: {reasons}")
     if failures:
         warnings.warn(f"{len({*failures})} tests were left out: {reasons}")
@@ -413,7 +418,7 @@ def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
         for k, v in asdict(settings).items()
         if k not in ("out", "max_minutes", "against", "quiet")
     }
-    for field in ("precision", "probe", "train_examples", "test_examples"):
+    for field in ("precision", "reading", "probe", "train_examples", "test_examples"):
         if parameters[field] == getattr(Settings, field):
             del parameters[field]
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
@@ -440,12 +445,22 @@ def _stopped_text(rows: pd.DataFrame) -> str:  # of a system's trainings that di
     return f", {len(stops)} of {len(trainings)} trainings stopped, the first {first}"
 
 
+def _titled(systems: pd.Series, title: str) -> pd.Series:
+    "Names of systems, with the title of the model in place of 'model'."
+
+    def named(system):
+        first, comma, variant = system.partition(", ")
+        return f"{title}{comma}{variant}" if first == "model" else system
+
+    return systems.map(named)
+
+# %% ../nbs/08_evaluation.ipynb #a51626s1
 def as_shown(
     scores: pd.DataFrame,  # of `evaluate`
     title: str,  # of the model
 ) -> pd.DataFrame:
     "The scores as tables show them: the model has its title, and unfinished trainings are marked."
-    rows = scores.assign(system=scores.system.where(scores.system != "model", title))
+    rows = scores.assign(system=_titled(scores.system, title))
     if "stopped" not in rows:
         return rows
     # beside it are rows of `in_language`
@@ -459,6 +474,7 @@ _PROTOCOL_TEXT = {
     "layer": "layer {:.0f}",
     "pool": "pooled by {}",
     "method": "by {}",
+    "reading": "sentences read {}",
     "choices": "of {:,.0f} words",
 }
 
@@ -568,6 +584,7 @@ _NAME_FIELDS = (
     "test_examples",
     "layer",
     "pool",
+    "reading",
 )
 
 # %% ../nbs/08_evaluation.ipynb #c69d5c65
@@ -676,7 +693,7 @@ def beside_other_model(
     ahead = differences(settings, other, measures)
     path = save_scores(other, other_scores)
     ahead.to_csv(f"{path}-behind-{settings.title.replace('/', '-')}.csv")
-    systems = other_scores.system.replace("model", other.title)
+    systems = _titled(other_scores.system, other.title)
     both = pd.concat([scores, other_scores.assign(system=systems)], ignore_index=True)
     title = f"{settings.title} minus {other.title}, points, 95 % intervals over tested examples"
     return both, {title: ahead.round(4)} if len(ahead) else {}

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ORDERS', 'DISTILLATIONS', 'MASKING', 'BUDGET', 'PAPER', 'MONOLINGUAL', 'PHASE', 'EXPERIMENTS', 'RECIPE',
-           'draw_phases', 'Settings', 'named_source', 'Monolingual', 'named_lists', 'resolve', 'MetaData',
-           'prepare_data', 'HeldOut', 'hold_out', 'network_metrics', 'measures', 'ShuffledBatches',
+           'draw_phases', 'Settings', 'named_source', 'Monolingual', 'named_lists', 'resolve', 'usual_dropout',
+           'MetaData', 'prepare_data', 'HeldOut', 'hold_out', 'network_metrics', 'measures', 'ShuffledBatches',
            'monolingual_settings', 'monolingual', 'source_folder', 'induced_dictionaries', 'find_dictionaries',
            'with_start', 'check_source', 'start_network', 'word_numbers', 'spelled', 'DistillationBatches',
            'SameTokenBatches', 'Student', 'SharedVocabulary', 'guessed_words', 'hide_from_teacher', 'GuessingStudent',
@@ -220,7 +220,10 @@ class Settings(RunSettings):
     def for_record(self) -> dict:
         "The settings as records have them: source and lists by their names and contents, not by their paths."
         named = {"source": named_source(self.source)}
-        return super().for_record() | named | {"dictionaries": named_lists(self.dictionaries)}
+        record = super().for_record() | named | {"dictionaries": named_lists(self.dictionaries)}
+        if record.get("dropout") == usual_dropout(self):
+            record.pop("dropout", None)  # as in records of runs without the setting
+        return record
 
 # %% ../nbs/05_meta_xlm.ipynb #a256a78f
 def _is_model(source: str) -> bool:  # what a record has in its place is none
@@ -309,6 +312,7 @@ def resolve(settings: Settings) -> Settings:
     defaults = _budget(settings) | paper
     settings = fill_in(settings, **_shape_of_source(settings), **defaults)
     settings = fill_in(settings, relative_positions="gated", match_order="exact")
+    settings = fill_in(settings, dropout=usual_dropout(settings))
     settings = fill_in(settings, **size_defaults(settings))
     settings = fill_in(settings, warmup_steps=round(WARMUP_SHARE * settings.steps))
     check_amounts(settings, "meta_steps", "meta_vocab_size")
@@ -327,6 +331,15 @@ def _default_meta_vocab_size(s: Settings) -> int:
     return min(sizes.get(s.size, sizes["other"]), most_subwords(s.corpus, [s.source_lang]))
 
 # %% ../nbs/05_meta_xlm.ipynb #aac05cfe
+def usual_dropout(s: Settings) -> float | None:
+    "The dropout of a network where none is asked for: that of the source, else 0; None if it has two."
+    if not (s.inherits and _is_model(s.source)):
+        return 0.0
+    config = source_config(model_folder(s.source))
+    both = {config.hidden_dropout_prob, config.attention_probs_dropout_prob}
+    return both.pop() if len(both) == 1 else None
+
+
 def _shape_of_source(s: Settings) -> dict:
     "Shape of the network in the source folder; a missing folder raises where it is read."
     if not _is_model(s.source):
@@ -1666,7 +1679,7 @@ _PAPER_CHOICES = {
 # %% ../nbs/05_meta_xlm.ipynb #dr0pw0rd
 def _dropout_in_words(s: Settings) -> str:
     if s.dropout is None:
-        return "that of the source" if s.source else "0"
+        return "those of the source"
     return f"{s.dropout:g}"
 
 # %% ../nbs/05_meta_xlm.ipynb #ab1d2f55

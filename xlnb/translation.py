@@ -329,7 +329,6 @@ def new_translator(s: Settings, start: Path | None) -> EncoderDecoder:  # resolv
         hidden_dropout_prob=s.dropout,
         attention_probs_dropout_prob=s.dropout,
         relative_memory=s.relative_memory,
-        trained_on_pairs=True,
     )
     if start:
         network, _ = masked_lm_from(start, seed)

@@ -115,6 +115,7 @@ class Settings(xlm_e.Settings):
     noise: float = 0.0
     unseen: str = ""  # languages of langs that are tested and not trained on
     vocabulary: str | None = None  # joint | vocap | folder or hub name of a tokenizer
+    vocap_workers: int = 1  # processes of vocap; the vocabulary does not depend on it
 
     bitexts: ClassVar[tuple] = _BITEXTS
     later_settings: ClassVar[dict] = xlm_e.LATER | {"more_bitext": ""}
@@ -136,7 +137,9 @@ class Settings(xlm_e.Settings):
         named = {}
         if self.more_bitext:
             named["more_bitext"] = corpus_for_record(self.more_bitext, self.langs, partly=True)
-        return super().for_record() | named
+        record = super().for_record() | named
+        del record["vocap_workers"]  # of which nothing depends
+        return record
 
 # %% ../nbs/04_xy_lent.ipynb #840f27e6
 PAPER = {
@@ -597,7 +600,8 @@ def shared_vocabulary(
     folder = runs_folder() / "data" / f"vocabulary-{short_hash(key)}"
     with folder_lock(folder), suggesting_vocabulary():
         if not (folder / "vocab").exists():
-            VOCABULARIES[s.vocabulary](text, s.vocab_size, folder / "vocab")
+            options = {"workers": s.vocap_workers} if s.vocabulary == "vocap" else {}
+            VOCABULARIES[s.vocabulary](text, s.vocab_size, folder / "vocab", **options)
     return folder / "vocab"
 
 # %% ../nbs/04_xy_lent.ipynb #4c9bf99b

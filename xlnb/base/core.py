@@ -28,6 +28,7 @@ from itertools import chain
 from json.encoder import encode_basestring
 from numbers import Integral, Real
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -595,6 +596,26 @@ def one_thread():
                 torch.set_num_threads(threads)
 
 # %% ../../nbs/base/00_core.ipynb #325613e0
+def _owner(settings, name: str):  # the class that annotates a field
+    return next(c for c in settings.__mro__ if name in vars(c).get("__annotations__", {}))
+
+
+@contextmanager
+def _without_none(settings):
+    "Meanwhile help states no default of None: the comments say what that means."
+    from tyro.conf import arg
+
+    hidden = [f for f in fields(settings) if f.default is None]
+    annotations = {f.name: _owner(settings, f.name).__annotations__ for f in hidden}
+    for f in hidden:
+        annotations[f.name][f.name] = Annotated[f.type, arg(help_behavior_hint="")]
+    try:
+        yield
+    finally:
+        for f in hidden:
+            annotations[f.name][f.name] = f.type
+
+# %% ../../nbs/base/00_core.ipynb #325613s1
 def settings_from_arguments(
     settings,  # a dataclass; the comments beside its fields are the help
     argv: list[str],  # e.g. ['--size', 'base', '--steps=100']
@@ -608,7 +629,7 @@ def settings_from_arguments(
 
     messages = io.StringIO()
     try:
-        with redirect_stderr(messages):
+        with redirect_stderr(messages), _without_none(settings):
             chosen = tyro.cli(
                 settings,
                 prog=program or _program(sys.argv[0]),

@@ -469,7 +469,7 @@ def usual_method(config) -> str:  # of a model
     "Where none is asked for: optimal_transport if the encoder was trained on pairs, else argmax."
     return "optimal_transport" if trained_on_pairs(config) else "argmax"
 
-
+# %% ../../nbs/measures/02_alignment.ipynb #e012ffs1
 def reads_jointly(
     config,  # of a model
     method: str,  # one of METHODS, or CROSSED
@@ -486,7 +486,7 @@ def reads_jointly(
         return bool(joint)
     return METHODS.get(method, False) and trained_on_pairs(config)
 
-
+# %% ../../nbs/measures/02_alignment.ipynb #e012ffj2
 def _methods(method, config) -> list[str]:
     "The requested methods; None: the usual one."
     if method is None:
@@ -611,8 +611,7 @@ def align(
     layer=None,  # 0 (embeddings) to L (last block), a list of them, 'all'; None: two thirds up, 8 of 12
     method=None,  # one of METHODS, CROSSED, or a list of them; None: optimal_transport or argmax, by encoder
     tokenizer=None,  # the folder's own if None
-    joint: bool
-    | None = None,  # encode both sentences together, or apart; None: see `reads_jointly`
+    joint: bool | None = None,  # encode both sentences together; None: see `reads_jointly`
     restart_positions: bool | None = None,  # in the second sentence; None: as the model's
     # configuration says
     batch_size: int = 64,  # pairs in a batch
@@ -1084,7 +1083,7 @@ def _say_reading(config, settings: _CommandLine):
         file=sys.stderr,
     )
 
-
+# %% ../../nbs/measures/02_alignment.ipynb #1a1789s1
 def _align_files(pairs, settings: _CommandLine):
     if settings.model is None:
         models = train_both(

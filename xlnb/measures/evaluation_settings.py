@@ -23,6 +23,7 @@ from ..text.hub import is_hub_name, not_local
 from ..encoder.loading import RUN_NETWORKS, model_folder, network_folder
 from .downstream import BENCHMARKS, RECIPES, has_recipes, printed_recipes
 from .finetuning import check_partner
+from .alignment import READINGS
 from .readouts import NOT_POOLED, WORD_TASKS, READ, vector_files
 from .retrieval import POOLS
 from .task_sets import TASK_SETS, task_languages
@@ -51,6 +52,9 @@ class Settings:
     # of seeds: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
     aggregate: str = ""
     layer: int = -1  # that probes and tasks without a training read, 0 = embeddings; -1: chosen on dev, or the usual
+    # of pairs in word_alignment: joint (both sentences in one row) | apart | both;
+    # empty: joint if the encoder was trained on translation pairs in one row, else apart
+    reading: str = ""
     pool: str = ""  # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
     precision: str = "fp32"  # of trainings and of their answers: fp32 | bf16
     probe: str = ""  # 'frozen': logistic regression on the states of a layer; empty: fine-tuning
@@ -275,6 +279,17 @@ def _check_layer_and_pool(settings: Settings):
             raise ConfigError(f"{field}={value!r}: word vectors have no {field}; leave it out")
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #d8a5add9
+def _check_reading(settings: Settings):
+    if not settings.reading:
+        return
+    choose("reading", settings.reading, (*READINGS, "both"))
+    if "word_alignment" not in task_names(settings):
+        raise ConfigError(
+            f"reading={settings.reading!r}: only word_alignment reads pairs of sentences in either "
+            "way; name it in tasks, or leave reading out"
+        )
+
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #d8a5ads1
 def _check_partner(settings: Settings):
     if settings.partner not in ("", "self") and not Path(settings.partner).is_dir():
         raise ConfigError(
@@ -345,6 +360,7 @@ def resolve(settings: Settings) -> Settings:
     _check_readouts(settings)
     settings = _with_model_folder(settings)  # which may fetch it
     _check_layer_and_pool(settings)
+    _check_reading(settings)
     _check_partner(settings)
     _check_probe(settings)
     if settings.against:

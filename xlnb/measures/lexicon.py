@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['nearest_products', 'unit_rows', 'nearest_csls', 'TranslationScore', 'known_row', 'check_vectors', 'same_width',
-           'given_entries', 'covered_entries', 'linked_entries', 'leaked_entries', 'translation_accuracy',
-           'read_similarity', 'SimilarityScore', 'rating_correlations', 'word_similarity']
+           'given_entries', 'covered_entries', 'linked_entries', 'leaked_entries', 'disjoint_entries',
+           'translation_accuracy', 'read_similarity', 'SimilarityScore', 'rating_correlations', 'word_similarity']
 
 # %% ../../nbs/measures/04_lexicon.ipynb #157d59c2
 from collections.abc import Iterable, Mapping
@@ -212,6 +212,27 @@ def leaked_entries(
     return [tuple(entry) for entry in test if composed(entry) in pairs]
 
 # %% ../../nbs/measures/04_lexicon.ipynb #e225d5e5
+def disjoint_entries(
+    entries,  # (word, translation) pairs to learn from, or a file's path
+    *tests,  # the same, of either direction, the word that is asked for first
+    words: str = "asked",  # words of the tests that no entry may have: asked | all (answers too)
+) -> list[tuple[str, str]]:  # those that are left, in their order
+    """Entries without the words that tests ask for, on either side, as published lists are split.
+
+    Words that both languages spell alike count as one."""
+    choose("words", words, ("asked", "all"))
+    excluded = set()
+    for test in tests:
+        rows, _ = given_entries(test)
+        _check_entries(rows)
+        for asked, answer in rows:
+            excluded |= {asked, answer} if words == "all" else {asked}
+    excluded = set(map(normalize_text, excluded))
+    rows, _ = given_entries(entries)
+    _check_entries(rows)
+    return [tuple(row) for row in rows if excluded.isdisjoint(map(normalize_text, row))]
+
+# %% ../../nbs/measures/04_lexicon.ipynb #e225d5s1
 def _without_leaked(entries, known, file) -> tuple[list, int]:  # entries; excluded source words
     words = {word for word, _ in leaked_entries(entries, known)}
     unseen = [entry for entry in entries if entry[0] not in words]

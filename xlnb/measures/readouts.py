@@ -38,7 +38,7 @@ from xlnb.text.catalogue import (
 from ..text.cldr import LOCALES
 from ..text.corpora import LANGUAGES, file_lines, read_parallel
 from ..text.vectors import WordVectors, read_vectors
-from .alignment import aer_by_layer
+from .alignment import READINGS, aer_by_layer
 from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
 from .probes import Task, cldr_tasks, linear_probe, probe_baselines
@@ -464,14 +464,29 @@ def _aer_row(pair, aer, n, **facts) -> dict:
     return row("word_alignment", "AER", "", pair, 100 * aer, n, **facts)
 
 
-def _word_alignment(model, langs, source, layer=None) -> list[dict]:
-    def read(gold):
-        return aer_by_layer(model, {"word_alignment": gold}, layer=layer)
+def _alignment_rows(model, gold, layer, joint: bool | None) -> list[dict]:
+    "Rows of one reading of the pairs; None: that of the encoder."
+
+    def read(some_gold):
+        return aer_by_layer(model, {"word_alignment": some_gold}, layer=layer, joint=joint)
 
     rows = []
-    for r in _read_together("word_alignment", _gold(langs), read):
-        facts = dict(layer=r["layer"], method=r["method"])
+    for r in _read_together("word_alignment", gold, read):
+        reading = "jointly" if r["joint"] else "apart"
+        facts = dict(layer=r["layer"], method=r["method"], reading=reading)
         rows.append(_aer_row(r["pair"], r["aer"], r["pairs"], **facts))
+    return rows
+
+# %% ../../nbs/measures/09_readouts.ipynb #2e881bs1
+def _word_alignment(model, langs, source, layer=None, reading=None) -> list[dict]:
+    "Alignment error rates; of both readings where both are asked for, which `variant` names."
+    gold = _gold(langs)
+    if reading != "both":
+        return _alignment_rows(model, gold, layer, READINGS.get(reading))
+    rows = []
+    for joint in READINGS.values():
+        for r in _alignment_rows(model, gold, layer, joint):
+            rows.append(r | {"variant": f"sentences read {r['reading']}"})
     return rows
 
 # %% ../../nbs/measures/09_readouts.ipynb #6deab1f8

@@ -36,7 +36,7 @@ from xlnb.base.core import (
 from ..text.batches import source_hash
 from ..encoder.foreign import quietly
 from ..encoder.loading import load_model_and_tokenizer, load_model_tokenizer, longest_input
-from ..training.processes import call_in_all, gathered, rank_and_world
+from ..training.processes import call_in_all, gathered, in_all_processes, rank_and_world
 from ..training.training import latest_checkpoint
 from xlnb.measures.downstream import (
     BENCHMARKS,
@@ -481,6 +481,15 @@ def trained_head(run: TaskRun, source: str, seed: int) -> TrainedHead:
     return train_recipe(run, source, task, best.recipe, seed)
 
 # %% ../../nbs/measures/14_task_runs.ipynb #562ef045
+def _loaded_head(best: Path, kind: str, max_length: int) -> tuple:
+    "The network on its device, its tokenizer, and the longest input in tokens."
+    network = load_head(best, kind)
+    if torch.cuda.is_available():
+        network.cuda()
+    tokenizer = load_model_tokenizer(best)
+    return network, tokenizer, min(max_length, longest_input(network.config, tokenizer))
+
+# %% ../../nbs/measures/14_task_runs.ipynb #562ef0s1
 def _read_by_all(
     best: Path,  # folder of the network
     kind: str,
@@ -494,11 +503,8 @@ def _read_by_all(
     is_seen = all(gathered((best / "selection.json").exists()))
     if not is_seen and rank_and_world()[0]:
         return None
-    network = load_head(best, kind)
-    if torch.cuda.is_available():
-        network.cuda()
-    tokenizer = load_model_tokenizer(best)
-    limit = min(max_length, longest_input(network.config, tokenizer))
+    load = partial(_loaded_head, best, kind, max_length)
+    network, tokenizer, limit = in_all_processes(load) if is_seen else load()
     reading = reading._replace(shared=is_seen)
     return answers_of(network, tokenizer, kind, labels, examples, limit, translations, reading)
 
@@ -668,8 +674,10 @@ def head_rows(run: TaskRun, seed: int, targets: list[str], failures: list) -> li
 
 # %% ../../nbs/measures/14_task_runs.ipynb #547f2341
 def readout_arguments(run: TaskRun) -> dict:
-    "Layer and pooling for a task that trains nothing."
+    "Layer, pooling and reading of pairs for a task that trains nothing."
     layer = None if run.settings.layer < 0 else run.settings.layer
+    if run.task == "word_alignment" and run.settings.reading:
+        return {"layer": layer, "reading": run.settings.reading}
     if run.task in NOT_POOLED:
         return {"layer": layer}
     return {"layer": layer, "pool": run.settings.pool or None}

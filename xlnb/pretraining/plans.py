@@ -4,17 +4,25 @@
 
 # %% auto #0
 __all__ = ['PEAKS', 'meta_networks', 'count_parameters', 'Step', 'step_flops', 'weight_bytes', 'step_memory', 'device_peak',
-           'product_rate', 'disk_bytes', 'Plan', 'plan', 'TextPlan', 'text_plan']
+           'product_rate', 'disk_bytes', 'Plan', 'plan', 'TextPlan', 'text_plan', 'main']
 
 # %% ../../nbs/pretraining/03_plans.ipynb #5425cb28
-import time
-from dataclasses import dataclass
+import sys, time
+from dataclasses import asdict, dataclass
 from statistics import median
 
 import torch
 from torch import nn
 
-from ..base.core import ConfigError, choose, read_records
+from xlnb.base.core import (
+    ConfigError,
+    choose,
+    plain_warnings,
+    read_records,
+    settings_from_arguments,
+    utf8_output,
+)
+from ..base.errors import errors_as_sentences
 from ..encoder.encoder import forward_flops
 from ..encoder.heads import head_flops, share_embeddings
 from ..text.vocap import ladder_trainings
@@ -406,3 +414,40 @@ def text_plan(
     hours["preparation"] = tokens / tokens_per_second / 3600
     disk = _text_bytes(text_bytes, tokens, sentences, vocab_size)
     return TextPlan(trainings, hours, cores, disk, measured)
+
+# %% ../../nbs/pretraining/03_plans.ipynb #txpl0008
+_BYTES_OF_TOKEN = 4
+_BYTES_OF_SENTENCE = 150
+
+
+@dataclass(frozen=True)
+class _TextCost:
+    "What vocabulary, preparation and files of a corpus cost before training, from what was measured."
+
+    text_bytes: float  # of all files, e.g. 100e9
+    vocab_size: int  # rows of the embedding matrix
+    tokens: float | None = None  # None: one for 4 bytes of text
+    sentences: float | None = None  # None: one for 150 bytes of text
+    cores: int = 1  # that share the work
+    vocap_languages: int = 0  # between which VoCap divides the vocabulary; 0: one that is there
+    vocap_characters: float = 1e8  # of a language, that VoCap learns from
+    rate: float | None = None  # tokens a second a core of preparation; None: as recorded
+    training_seconds: float | None = None  # of VoCap per million characters; None: as recorded
+
+# %% ../../nbs/pretraining/03_plans.ipynb #txpl00s1
+@plain_warnings()
+@errors_as_sentences()
+def main(argv: list[str]):  # e.g. ['--text_bytes', '100e9', '--vocab_size', '500000']
+    "Print what a corpus costs; invalid input ends with one sentence."
+    utf8_output()
+    settings = settings_from_arguments(_TextCost, argv)
+    amounts = asdict(settings)
+    amounts["tokens"] = settings.tokens or settings.text_bytes / _BYTES_OF_TOKEN
+    amounts["sentences"] = settings.sentences or settings.text_bytes / _BYTES_OF_SENTENCE
+    print(f"{amounts['tokens']:,.0f} tokens in {amounts['sentences']:,.0f} sentences")
+    print(text_plan(**amounts))
+
+# %% ../../nbs/pretraining/03_plans.ipynb #txpl0009
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])

@@ -1438,6 +1438,22 @@ def run(
     corpus: Corpus | None = None,  # to train on; None: the one that the settings name
 ) -> dict | None:  # the record; None in processes other than the first
     "Prepare the data, train earlier phases and the phase of the paper, evaluate, and return the record."
+    record, networks = _run(recipe, settings, corpus)
+    if networks:
+        print(networks, flush=True)
+    return record
+
+
+def _networks_of(trained: Trained) -> str:
+    "Where the networks of a run and their cards are."
+    folder = _shown_path(trained.summary["folder"])
+    networks = ", ".join(f"{folder}/{part}" for part in trained.model.parts())
+    return f"networks, each with its card (README.md): {networks}"
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #run0wher
+def _run(
+    recipe, settings, corpus=None
+) -> tuple:  # record, and `_networks_of`; None in other processes
     start_processes()
     first_process = rank_and_world()[0] == 0
     data = _prepare_once(recipe, settings, corpus)
@@ -1448,14 +1464,14 @@ def run(
     minutes = max(1e-9, settings.max_minutes - (time.monotonic() - start) / 60)
     trained = _train_or_diverge(recipe, settings, data, minutes)
     if not first_process:
-        return None
+        return None, ""
     print(f"{progress_report(trained.summary)}\nevaluating", flush=True)
     metrics, measured = recipe.evaluate(settings, data, trained, settings.max_minutes / 2)
     record = record_of(recipe, settings, data, trained, metrics, measured)
-    if not trained.summary.get("broken"):
-        write_run_cards(recipe, record, trained)
-        print(f"model: {_shown_path(trained.summary['folder'])}", flush=True)
-    return record
+    if trained.summary.get("broken"):
+        return record, ""
+    write_run_cards(recipe, record, trained)
+    return record, _networks_of(trained)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #tr0rdiv1
 def _train_or_diverge(recipe, settings, data, minutes) -> Trained:
@@ -1551,10 +1567,10 @@ def main(recipe: Recipe, argv: list[str]):  # e.g. ['--size', 'base']
     try:
         start_processes()
         settings = in_all_processes(lambda: _settings_of(recipe, argv))
-        if record := run(recipe, settings):
-            print(
-                f"recorded in {append_record(recipe.notebook, record, record['parameters']['corpus'])}"
-            )
+        record, networks = _run(recipe, settings)
+        if record:
+            path = append_record(recipe.notebook, record, record["parameters"]["corpus"])
+            print(f"recorded in {path}", networks, sep="\n" * bool(networks))
     except KeyboardInterrupt:
         print(
             "xlnb: interrupted; the same command goes on from the last checkpoint", file=sys.stderr

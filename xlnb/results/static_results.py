@@ -29,7 +29,7 @@ from xlnb.base.core import (
 )
 from ..text.catalogue import SETS, dictionary
 from ..training.training import read_log
-from ..measures.lexicon import translation_accuracy, word_similarity
+from ..measures.lexicon import disjoint_entries, translation_accuracy, word_similarity
 from ..measures.readouts import rated_pairs
 from xlnb.pretraining.claims import (
     Claim,
@@ -191,12 +191,10 @@ def _xling_entries(
 ) -> dict:  # language → (word, word of the hub) pairs
     "XLing's entries of the words that no map knows, in languages that it has."
     test = lexicons(corpus, hub, "xling")[1]
-    return {lang: _without_words(rows, known.get(lang, ())) for lang, rows in test.items()}
-
-
-def _without_words(entries: list, others) -> list:  # entries without a word of the others
-    words = {*chain.from_iterable(others)}
-    return [entry for entry in entries if words.isdisjoint(entry)]
+    return {
+        lang: disjoint_entries(rows, known.get(lang, ()), words="all")
+        for lang, rows in test.items()
+    }
 
 
 class Published(NamedTuple):
@@ -224,7 +222,8 @@ def published_lists(
     test = {pair: part(*pair, "test") for lang in langs for pair in ((lang, hub), (hub, lang))}
 
     def train(lang):
-        return _without_words(part(lang, hub, "train"), test[lang, hub] + test[hub, lang])
+        tests = (test[lang, hub], test[hub, lang])
+        return disjoint_entries(part(lang, hub, "train"), *tests, words="all")
 
     return Published({lang: train(lang) for lang in langs}, test)
 

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['source_hash', 'short_hash', 'folder_lock', 'Prepared', 'suggesting_vocabulary', 'data_folder', 'store_name',
-           'prepared_overlap', 'prepare', 'text_hash', 'all_text', 'BatchShape', 'draws_for_shares', 'SourceMixture',
-           'MixedBatches', 'PhasedBatches', 'separate_sides', 'MappedBatches', 'without_digits', 'script',
-           'token_frequencies', 'unigram_loss', 'encode_pairs', 'pack_blocks']
+           'overlap_code', 'prepared_overlap', 'prepare', 'text_hash', 'all_text', 'BatchShape', 'draws_for_shares',
+           'SourceMixture', 'MixedBatches', 'PhasedBatches', 'separate_sides', 'MappedBatches', 'without_digits',
+           'script', 'token_frequencies', 'unigram_loss', 'encode_pairs', 'pack_blocks']
 
 # %% ../../nbs/text/13_batches.ipynb #1f71da55
 import fcntl, hashlib, io, json, math, os, tokenize, unicodedata
@@ -136,7 +136,9 @@ def _corpus_hash(corpus, vocab_size, alpha, vocabulary: Vocabulary | None) -> st
     "Short hash of what determines a vocabulary and its stores: facts or text, settings, code, SentencePiece."
     code = source_hash(*_READERS, "catalogue", "cldr", "own", *_STORES)
     facts = _deciding_facts(corpus)
-    key = [corpus.name, corpus.langs, facts, vocab_size, alpha, code]
+    # a vocabulary that is learned depends on the order of its text, rows of a store do not
+    langs = sorted(corpus.langs) if vocabulary else corpus.langs
+    key = [corpus.name, langs, facts, vocab_size, alpha, code]
     if not corpus.identified:
         key.append(text_hash(corpus.text, corpus.pairs, corpus.valid, corpus.valid_text))
     key.append(vocabulary.sha256 if vocabulary else LEARNED_BY)
@@ -182,20 +184,28 @@ def store_name(max_side: int, shuffle_pairs: bool = False) -> str:
     return f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}"
 
 # %% ../../nbs/text/13_batches.ipynb #prepovl1
+def overlap_code() -> str:
+    "Hash of the code that looks for test lines, which `overlap.json` names."
+    return source_hash("contamination")[:12]
+
+
 def prepared_overlap(
     corpus: Corpus,  # as it was opened
     vocab_size: int,  # as for `prepare`
     vocabulary: Path | str,
     max_side: int,
 ) -> dict | None:
-    "Test lines and pairs that `xlnb prepare` has counted in this text; None where it has made no store of it."
+    "Test lines and pairs that `xlnb prepare` has counted in this text; None where it has not, or by other code."
     folder = data_folder(corpus, vocab_size, open_vocabulary(vocabulary)) / store_name(max_side)
     file = folder / "overlap.json"
     if not (file.exists() and (folder / "manifest.json").exists()):
         return None
+    counts = read_json_object(file)
+    if counts.pop("code", None) != overlap_code():
+        return None
     pairs = open_store(folder, verify=False).pairs
     lines = {pair: source.counts["lines"] for pair, source in pairs.items()}
-    return read_json_object(file) | {"pairs": lines}
+    return counts | {"pairs": lines}
 
 # %% ../../nbs/text/13_batches.ipynb #1d873dab
 def prepare(

@@ -30,7 +30,7 @@ from xlnb.base.core import (
     utf8_output,
 )
 from ..base.errors import errors_as_sentences
-from .batches import data_folder, store_name
+from .batches import data_folder, overlap_code, store_name
 from .catalogue import surveyed_tests
 from xlnb.text.contamination import (
     TestSearch,
@@ -247,7 +247,8 @@ def _write_overlap(preparation: Preparation):
             raise StoreError("is not there: start the preparation again", path)
         add_seen(search, seen)
     with atomic_path(preparation.plan.folder / "overlap.json") as path:
-        path.write_text(json.dumps(overlap_facts(search), indent=1), encoding="utf-8")
+        facts = {"code": overlap_code(), **overlap_facts(search)}
+        path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
 def join(preparation: Preparation, task: int = 0, tasks: int = 1):

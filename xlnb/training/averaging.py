@@ -7,6 +7,7 @@ __all__ = ['buffer_names', 'mean_tensor', 'average_checkpoints', 'run_snapshots'
            'main']
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd002
+from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -87,9 +88,12 @@ def _networks(folder: Path) -> list[str]:
 
 
 def _check_folders(folders: list[Path], output: Path):
-    "Raise `ConfigError` for fewer than two folders, or an output that exists."
+    "Raise `ConfigError` for fewer than two folders, one that comes twice, or an output that exists."
     if len(folders) < 2:
         raise ConfigError(f"a mean of {len(folders)} networks: give two folders or more")
+    [(folder, times)] = Counter(map(Path.resolve, folders)).most_common(1)
+    if times > 1:
+        raise ConfigError(f"{folder} comes {times} times: a mean has every network once")
     if output.exists():
         raise ConfigError(f"{output} exists: name a new folder for the mean, or delete that one")
 
