@@ -520,6 +520,12 @@ EXPERIMENTS = {
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd2b
 EXPERIMENTS |= {
+    "longer": Experiment(
+        "The same once both networks have learned.",
+        _TWO,
+        {"steps": 600, "warm_steps": 600},
+        _FIVE,
+    ),
     "alone": Experiment(
         "Pairs alone do the same.", {"TLM": {"tasks": "tlm"}, "TRTD": {"tasks": "trtd"}}, {}
     ),
@@ -662,7 +668,7 @@ def _tag_means(record: dict, layer: int, system: str) -> float:
     return 100 * fmean([record["metrics"].get(name, math.nan) for name in names])
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm2
-_ARMS = ("objectives", "MRTD + TRTD"), ("objectives", "MLM + TLM")
+_ARMS = ("longer", "MRTD + TRTD"), ("longer", "MLM + TLM")
 
 CLAIMS = {
     "xlme-11": Claim(
