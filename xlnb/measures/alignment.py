@@ -1004,7 +1004,8 @@ class _CommandLine:
     # None: optimal_transport if it was trained on translation pairs, else argmax
     method: str | None = None
     # how the encoder reads a pair: joint (both sentences in one row) | apart;
-    # None: joint, by the first two methods, if it was trained on translation pairs in one row
+    # None: joint for optimal_transport and entropic_ot if the encoder was trained on translation
+    # pairs in one row, else apart
     reading: str | None = None
     # of IBM-1: intersection | union | grow-diag | grow-diag-final | grow-diag-final-and;
     # None: grow-diag-final-and
@@ -1075,11 +1076,12 @@ def _say_reading(config, settings: _CommandLine):
     [layer] = chosen_layers(settings.layer, config.num_hidden_layers)
     method = settings.method or usual_method(config)
     joint = reads_jointly(config, method, READINGS.get(settings.reading))
-    way, other = ("together", "apart") if joint else ("apart", "joint")
-    trained = "was" if trained_on_pairs(config) else "was not"
+    way, other = ("in one row", "apart") if joint else ("apart", "joint")
+    asked = f"usual for this encoder and method; --reading {other} reads them the other way"
+    if settings.reading:
+        asked = "as asked for"
     print(
-        f"layer {layer}, {method}, the sentences of a pair read {way}: the encoder {trained} "
-        f"trained on translation pairs in one row (--reading {other} reads them the other way)",
+        f"layer {layer}, {method}, the sentences of a pair are read {way} ({asked})",
         file=sys.stderr,
     )
 

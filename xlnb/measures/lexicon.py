@@ -217,7 +217,7 @@ def disjoint_entries(
     *tests,  # the same, of either direction, the word that is asked for first
     words: str = "asked",  # words of the tests that no entry may have: asked | all (answers too)
 ) -> list[tuple[str, str]]:  # those that are left, in their order
-    """Entries without the words that tests ask for, on either side, as published lists are split.
+    """The entries of a training dictionary in which neither word is asked for by a test.
 
     Words that both languages spell alike count as one."""
     choose("words", words, ("asked", "all"))

@@ -426,12 +426,14 @@ class _TextCost:
 
     text_bytes: float  # of all files, e.g. 100e9
     vocab_size: int  # rows of the embedding matrix
-    tokens: float | None = None  # None: one for 4 bytes of text
-    sentences: float | None = None  # None: one for 150 bytes of text
+    tokens: float | None = None  # None: one per 4 bytes of text
+    sentences: float | None = None  # None: one per 150 bytes of text
     cores: int = 1  # that share the work
-    vocap_languages: int = 0  # between which VoCap divides the vocabulary; 0: one that is there
-    vocap_characters: float = 1e8  # of a language, that VoCap learns from
-    rate: float | None = None  # tokens a second a core of preparation; None: as recorded
+    vocap_languages: int = (
+        0  # that VoCap divides the vocabulary among; 0: an existing vocabulary, at no cost
+    )
+    vocap_characters: float = 1e8  # of each language, that VoCap is trained on
+    rate: float | None = None  # tokens per second and core in preparation; None: as recorded
     training_seconds: float | None = None  # of VoCap per million characters; None: as recorded
 
 # %% ../../nbs/pretraining/03_plans.ipynb #txpl00s1
