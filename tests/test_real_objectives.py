@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers as t
 
-from xlnb.base.core import ConfigError, append_record
+from xlnb.base.core import ConfigError, DataError, append_record
 from xlnb.encoder.encoder import new_model
 from xlnb.encoder.heads import EncoderForReplacedTokens
 from xlnb.measures.probes import cldr_tasks
@@ -147,10 +147,14 @@ def test_a_figure_has_a_line_per_arm_and_a_band_from_five_seeds_on(seeds, bands)
 def test_runs_are_read_from_the_records(tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
     assert subject.real_runs()["objectives"] == {}
-    run = record(0.4) | {"run": {"finished": True}}
+    run = record(0.4) | {"run": {"finished": True}, "encoder": {"init": "copy-1"}}
     run["parameters"] = Settings(tasks="mrtd+trtd", seed=3).for_record()
     append_record(subject.NOTEBOOK, run)
     assert [*subject.real_runs()["objectives"]["MRTD + TRTD"]] == [3]
+    run["parameters"] |= {"tasks": "mlm+tlm"}
+    append_record(subject.NOTEBOOK, run | {"encoder": {"init": "copy-2"}})
+    with pytest.raises(DataError, match="objectives has runs from different networks, copy-1, cop"):
+        subject.real_runs()
 
 
 def test_claims_read_the_best_layer_and_the_drop_to_the_top():

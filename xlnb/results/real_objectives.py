@@ -20,6 +20,7 @@ import torch
 
 from xlnb.base.core import (
     ConfigError,
+    DataError,
     PALETTE,
     append_record,
     check_counts,
@@ -547,9 +548,21 @@ EXPERIMENTS |= {
 RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
 
 
+def _check_starts(experiment: str, arms: dict):  # arm → {seed: record}
+    starts = {r["encoder"]["init"] for runs in arms.values() for r in runs.values()}
+    if len(starts) > 1:
+        raise DataError(
+            f"{experiment} has runs from different networks, {', '.join(sorted(starts))}: make "
+            "those of all but one again, and remove their records"
+        )
+
+
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
-    "The finished runs on record."
-    return finished_runs(EXPERIMENTS, RECIPE, read_records(NOTEBOOK))
+    "The finished runs on record; `DataError` where the runs of an experiment start from different networks."
+    finished = finished_runs(EXPERIMENTS, RECIPE, read_records(NOTEBOOK))
+    for experiment, arms in finished.items():
+        _check_starts(experiment, arms)
+    return finished
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres1
 _UPPER = (9, 10, 11, 12)
