@@ -429,9 +429,7 @@ class _TextCost:
     tokens: float | None = None  # None: one per 4 bytes of text
     sentences: float | None = None  # None: one per 150 bytes of text
     cores: int = 1  # that share the work
-    vocap_languages: int = (
-        0  # that VoCap divides the vocabulary among; 0: an existing vocabulary, at no cost
-    )
+    vocap_languages: int = 0  # that share VoCap's vocabulary; 0: an existing vocabulary
     vocap_characters: float = 1e8  # of each language, that VoCap is trained on
     rate: float | None = None  # tokens per second and core in preparation; None: as recorded
     training_seconds: float | None = None  # of VoCap per million characters; None: as recorded
