@@ -110,7 +110,8 @@ def record(after, before=0.5, **parameters):
     for system, shift in (("before/", before), ("", after)):
         for layer in range(13):
             for name in ("own/de-en", "own/en-hi", "tatoeba/de-en"):
-                metrics[f"{name}/{system}layer{layer}/acc@1c"] = shift + layer / 100
+                for measure in ("acc@1c", "acc@1c-1pc", "acc@1c-3pc"):
+                    metrics[f"{name}/{system}layer{layer}/{measure}"] = shift + layer / 100
             metrics[f"gold/de-en/{system}layer{layer}/aer"] = shift - layer / 100
     return {"metrics": metrics, "parameters": {"langs": "de,en,hi"} | parameters}
 
@@ -153,7 +154,9 @@ def test_runs_are_read_from_the_records(tmp_path, monkeypatch):
     assert [*subject.real_runs()["objectives"]["MRTD + TRTD"]] == [3]
     run["parameters"] |= {"tasks": "mlm+tlm"}
     append_record(subject.NOTEBOOK, run | {"encoder": {"init": "copy-2"}})
-    with pytest.raises(DataError, match="objectives has runs from different networks, copy-1, cop"):
+    with pytest.raises(
+        DataError, match="the runs of objectives start from different networks, cop"
+    ):
         subject.real_runs()
 
 

@@ -103,7 +103,6 @@ def train(settings):
     train_phase(PHASE, settings, prepare_data(settings))
 
 
-@pytest.mark.slow  # test_campaign_kills.py kills runs in `make test`
 def test_killed_five_times_and_resumed_to_the_same_bits(tmp_path):
     "Killed are processes forked from one that has imported; the command itself ends the run."
     long = dict(steps=100, checkpoint_minutes=0.001)

@@ -209,10 +209,12 @@ def _task_baselines(run: TaskRun) -> list[dict]:
 # %% ../nbs/08_evaluation.ipynb #58e6c075
 def _labelled(job_row: dict, system: str, networks: dict) -> dict:
     "A row with its system: 'model', or 'model, sentences read apart'; without scores of examples."
+    labelled = {"seed": 0, **job_row}
+    labelled.pop("each", None)
+    variant = labelled.pop("variant", "")
     if system in networks:
-        job_row["system"] = ", ".join(filter(None, (system, job_row.pop("variant", ""))))
-    job_row.pop("each", None)
-    return {"seed": 0, **job_row}
+        labelled["system"] = ", ".join(filter(None, (system, variant)))
+    return labelled
 
 # %% ../nbs/08_evaluation.ipynb #58e6c0s1
 def _task_rows(name, settings, networks: dict, targets: list[str], failures: list) -> list[dict]:

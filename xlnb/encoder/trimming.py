@@ -31,6 +31,7 @@ from xlnb.base.core import (
     read_lines,
     runs_folder,
     settings_from_arguments,
+    sha256_once,
     write_checksums,
 )
 from ..base.errors import errors_as_sentences
@@ -42,7 +43,7 @@ from xlnb.encoder.loading import (
     model_title,
     positions_after_padding,
 )
-from ..text.batches import folder_lock, short_hash
+from ..text.batches import folder_lock, short_hash, source_hash, text_hash
 from ..text.corpora import Corpus
 from ..text.own import open_corpus
 from ..text.tokenizers import number_of_ids
@@ -386,12 +387,13 @@ def trim_model(
 # %% ../../nbs/encoder/07_trimming.ipynb #tr1mcpy1
 def trimmed_copy(
     model,  # as of `trim_model`
-    key: list,  # JSON values that tell the text from others
-    lines: Callable[[], Iterable[str]],  # the text; called where there is no copy yet
+    lines: Callable[[], Iterable[str]],  # the text; called once more where there is no copy yet
     min_count: int = 1,  # occurrences that a subword needs
 ) -> Path:  # in the folder of runs
-    "A model with the subwords of a text alone, written once for each model, key and count."
-    name = f"{model_title(model)}-{short_hash([key, min_count])}".replace("/", "-")
+    "A model with the subwords of a text alone, written once for each model, text and count."
+    weights = list(map(sha256_once, weight_files(model_folder(model))))
+    key = [source_hash("trimming"), weights, text_hash({"": lines()}), min_count]
+    name = f"{model_title(model)}-{short_hash(key)}".replace("/", "-")
     folder = runs_folder() / "trimmed" / name
     with folder_lock(folder.with_name(f"{name}.lock")):
         if not folder.exists():

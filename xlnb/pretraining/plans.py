@@ -442,8 +442,9 @@ def main(argv: list[str]):  # e.g. ['--text_bytes', '100e9', '--vocab_size', '50
     utf8_output()
     settings = settings_from_arguments(_TextCost, argv)
     amounts = asdict(settings)
-    amounts["tokens"] = settings.tokens or settings.text_bytes / _BYTES_OF_TOKEN
-    amounts["sentences"] = settings.sentences or settings.text_bytes / _BYTES_OF_SENTENCE
+    for name, size in (("tokens", _BYTES_OF_TOKEN), ("sentences", _BYTES_OF_SENTENCE)):
+        if amounts[name] is None:
+            amounts[name] = settings.text_bytes / size
     print(f"{amounts['tokens']:,.0f} tokens in {amounts['sentences']:,.0f} sentences")
     print(text_plan(**amounts))
 

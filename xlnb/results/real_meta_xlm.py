@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from statistics import mean
 
@@ -37,7 +38,7 @@ from ..measures.probes import Task, linear_probe, probe_baselines
 from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining.claims import Claim, Comparison
-from ..pretraining.experiments import Experiment, finished_runs
+from ..pretraining.experiments import Experiment, check_one_start, finished_runs
 from ..pretraining.held_out import language_metrics, texts_by_language
 from ..pretraining.pretraining import Phase, Recipe, Trained, held_out_spec
 from ..pretraining.reports import draw_seeds, spread
@@ -314,7 +315,9 @@ RECIPE = Recipe(
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab028
 def real_runs() -> dict:  # experiment → arm → {seed: record}
     "The finished runs of this notebook."
-    return finished_runs(EXPERIMENTS, RECIPE, read_records(NOTEBOOK))
+    finished = finished_runs(EXPERIMENTS, RECIPE, read_records(NOTEBOOK))
+    check_one_start(finished, itemgetter("source"))
+    return finished
 
 
 def _others_of(record: dict) -> list[str]:

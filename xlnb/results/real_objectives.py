@@ -20,7 +20,6 @@ import torch
 
 from xlnb.base.core import (
     ConfigError,
-    DataError,
     PALETTE,
     append_record,
     check_counts,
@@ -48,7 +47,7 @@ from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining import pretraining
 from ..pretraining.claims import Claim, Comparison, interval
-from ..pretraining.experiments import Experiment, Grid, finished_runs
+from ..pretraining.experiments import Experiment, Grid, check_one_start, finished_runs
 from ..pretraining.held_out import cached_rows, held_out_metrics, hold_out
 from xlnb.pretraining.pretraining import (
     Phase,
@@ -109,6 +108,7 @@ def resolve(settings: Settings) -> Settings:
     return settings
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjtxt1
+_FITTED = 300  # of each language
 TESTED = 96  # of each test and language pair
 LINKED = 60  # pairs with gold links, of each language pair
 _TAGGED = {"train": 150, "dev": 80}  # sentences of each language
@@ -118,6 +118,7 @@ _TAGGED = {"train": 150, "dev": 80}  # sentences of each language
 class Tests:
     "What the networks of all runs are measured by."
 
+    fitted: dict  # language → training lines that principal components are fitted on
     retrieval: dict  # test → pair → (lines, lines)
     gold: dict  # pair → pairs with links
     tags: Task  # learned in English
@@ -144,7 +145,8 @@ def tests_of(corpus: Corpus) -> Tests:
         in_domain[pair] = _columns(dict.fromkeys(rows))
         elsewhere[pair] = _columns(zip(*corpus.tests["tatoeba"][pair]))
         gold[pair] = links[:LINKED]
-    return Tests({"own": in_domain, "tatoeba": elsewhere}, gold, _tags(corpus.langs))
+    fitted = {lang: list(islice(lines, _FITTED)) for lang, lines in corpus.text.items()}
+    return Tests(fitted, {"own": in_domain, "tatoeba": elsewhere}, gold, _tags(corpus.langs))
 
 
 def _columns(rows) -> tuple[list, list]:
@@ -168,8 +170,7 @@ def trimmed_encoder(
     tests: Tests,
 ) -> Path:
     "The encoder with the subwords of a corpus and of the tests alone."
-    key = [corpus.langs, corpus.facts["sha256"], TESTED]
-    return trimmed_copy(encoder, key, partial(_all_lines, corpus, tests))
+    return trimmed_copy(encoder, partial(_all_lines, corpus, tests))
 
 
 def _all_lines(corpus: Corpus, tests: Tests) -> Iterator[str]:
@@ -340,18 +341,55 @@ class _Started(Prepared):
 
     heads: Path | None = None
 
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjcmp1
+_COMPONENTS = (1, 3)  # the largest, that accuracy is measured without
+
+
+def _fitted_states(network, tokenizer, tests: Tests) -> torch.Tensor:  # (layers, n, hidden)
+    "States of the training sentences, centred per language."
+    by_lang = [centre(_states(lines, network, tokenizer)) for lines in tests.fitted.values()]
+    return torch.cat(by_lang, 1)
+
+
+def _principal_components(
+    states,
+) -> torch.Tensor:  # (…, n, hidden) → (…, most of _COMPONENTS, hidden)
+    return torch.linalg.svd(states, full_matrices=False).Vh[..., : max(_COMPONENTS), :]
+
+
+def _without_components(
+    vectors: torch.Tensor,  # (n, hidden), centred
+    components: torch.Tensor,  # (k, hidden), orthonormal
+) -> torch.Tensor:
+    "Vectors without what lies along some directions."
+    return vectors - vectors @ components.T @ components
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjcmp2
+def _accuracies(a, b, directions) -> dict[str, float]:  # measure → accuracy@1
+    "Raw, centred, centred by CSLS, and without one or several principal components."
+    centred = centre(a), centre(b)
+    found = {
+        "acc@1": fmean(accuracy(a, b)),
+        "acc@1c": fmean(accuracy(*centred)),
+        "acc@1c-csls": fmean(accuracy(*centred, "csls")),
+    }
+    for count in _COMPONENTS:
+        rest = [_without_components(side, directions[:count]) for side in centred]
+        found[f"acc@1c-{count}pc"] = fmean(accuracy(*rest))
+    return found
+
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjmea1
 def _retrieval_metrics(network, tokenizer, tests: Tests, system: str) -> dict[str, float]:
-    "Accuracy@1 by test, pair and layer: raw, centred, and centred by CSLS."
+    "The measures of `_accuracies` by test, pair and layer."
+    directions = _principal_components(_fitted_states(network, tokenizer, tests))
     metrics = {}
     for test, by_pair in tests.retrieval.items():
         for pair, sides in by_pair.items():
             first, second = (_states(side, network, tokenizer) for side in sides)
             for layer, (a, b) in enumerate(zip(first, second)):
                 name = _name(test, pair, system, layer)
-                metrics[f"{name}/acc@1"] = fmean(accuracy(a, b))
-                metrics[f"{name}/acc@1c"] = fmean(accuracy(centre(a), centre(b)))
-                metrics[f"{name}/acc@1c-csls"] = fmean(accuracy(centre(a), centre(b), "csls"))
+                for measure, value in _accuracies(a, b, directions[layer]).items():
+                    metrics[f"{name}/{measure}"] = value
     return metrics
 
 
@@ -399,6 +437,14 @@ def distances(start, end) -> dict[str, float]:  # networks with an `encoder`
         norm[layer] = norm.get(layer, 0.0) + float(before[name].detach().square().sum())
     return {f"distance/layer{k}": round(math.sqrt(moved[k] / norm[k]), 6) for k in sorted(moved)}
 
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjmea4
+def _state_changes(start, end, tokenizer, tests: Tests) -> dict[str, float]:
+    "Change of the states of the training sentences in every layer, relative to their norm."
+    before = _fitted_states(start, tokenizer, tests)
+    moved = (_fitted_states(end, tokenizer, tests) - before).norm(dim=(1, 2))
+    shares = (moved / before.norm(dim=(1, 2))).tolist()
+    return {f"moved/layer{k}": round(share, 6) for k, share in enumerate(shares)}
+
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjone1
 _FACTS = ("corpus", "origin", "licence", "sha256", "pairs", "near_overlap")  # of the corpus
 
@@ -443,7 +489,7 @@ def _measured_run(settings: _Continued, data: Prepared, trained: Trained, tests:
     "Metrics before, half-way and after, and how far the weights moved."
     tokenizer = data.tokenizer
     start = _new_networks(settings, data).primary_network
-    key = [settings.init, TESTED, LINKED, _TAGGED, TAG_LAYERS]
+    key = [settings.init, _FITTED, TESTED, LINKED, _TAGGED, TAG_LAYERS, _COMPONENTS]
 
     def before():
         first = measure(start, tokenizer, tests, "before")
@@ -458,6 +504,7 @@ def _measured_run(settings: _Continued, data: Prepared, trained: Trained, tests:
         metrics = metrics | measure(network, tokenizer, tests, name)
     end = trained.model.primary_network
     metrics = metrics | measure(end, tokenizer, tests) | _tag_metrics(end, tokenizer, tests)
+    metrics |= _state_changes(start, end, tokenizer, tests)
     return metrics | distances(start, end)
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjone3
@@ -521,12 +568,6 @@ EXPERIMENTS = {
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd2b
 EXPERIMENTS |= {
-    "learned": Experiment(
-        "The same once both networks have learned.",
-        _TWO,
-        {"steps": 1200, "warm_steps": 600},
-        _FIVE,
-    ),
     "alone": Experiment(
         "Pairs alone do the same.", {"TLM": {"tasks": "tlm"}, "TRTD": {"tasks": "trtd"}}, {}
     ),
@@ -544,24 +585,30 @@ EXPERIMENTS |= {
     ),
 }
 
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd2c
+EXPERIMENTS |= {
+    "trial": Experiment(
+        "How many steps masked tokens need to learn.",
+        {"MLM + TLM": _MASKED},
+        {"steps": 600, "warm_steps": 600},
+        (0,),
+    ),
+    "learned": Experiment(
+        "The same once both networks have learned.",
+        _TWO,
+        {"steps": 1200, "warm_steps": 600},
+        _FIVE,
+    ),
+}
+
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd3
 RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
-
-
-def _check_starts(experiment: str, arms: dict):  # arm → {seed: record}
-    starts = {r["encoder"]["init"] for runs in arms.values() for r in runs.values()}
-    if len(starts) > 1:
-        raise DataError(
-            f"{experiment} has runs from different networks, {', '.join(sorted(starts))}: make "
-            "those of all but one again, and remove their records"
-        )
 
 
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The finished runs on record; `DataError` where the runs of an experiment start from different networks."
     finished = finished_runs(EXPERIMENTS, RECIPE, read_records(NOTEBOOK))
-    for experiment, arms in finished.items():
-        _check_starts(experiment, arms)
+    check_one_start(finished, lambda record: record["encoder"]["init"])
     return finished
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres1
@@ -573,6 +620,9 @@ MEASURES = {
     "own domain, middle layers": ("own", "acc@1c", _MIDDLE),
     "elsewhere, upper layers": ("tatoeba", "acc@1c", _UPPER),
     "elsewhere, middle layers": ("tatoeba", "acc@1c", _MIDDLE),
+    "own domain, upper layers, without 1 component": ("own", "acc@1c-1pc", _UPPER),
+    "own domain, upper layers, without 3 components": ("own", "acc@1c-3pc", _UPPER),
+    "elsewhere, upper layers, without 3 components": ("tatoeba", "acc@1c-3pc", _UPPER),
     "AER, upper layers": ("gold", "aer", _UPPER),
     "AER, middle layers": ("gold", "aer", _MIDDLE),
 }

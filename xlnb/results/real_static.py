@@ -52,8 +52,9 @@ from ..measures.readouts import rated_pairs
 from ..measures.retrieval import lsa, nearest, neighbourhood
 from ..measures.task_sets import read_task, task_languages
 from ..pretraining.claims import Rule
-from ..pretraining.experiments import Experiment, Grid, finished_runs
+from ..pretraining.experiments import Experiment, Grid, check_one_start, finished_runs
 from ..pretraining.held_out import cached_rows
+from ..pretraining.pretraining import init_for_record
 from ..pretraining.reports import draw_seeds, spread
 from ..mapping import dictionary_pairs, self_learning, unsupervised_pairs
 from .static_results import CLAIMS as PAPER_CLAIMS
@@ -806,6 +807,7 @@ def run(settings: Settings) -> dict:  # a record
         "parameters": settings.for_record(),
         **run_facts(),
         "run": {"finished": True, "minutes": round(minutes, 2)},
+        "encoder": init_for_record(settings.model),
         "passes": passes,
         "text": data.facts,
         "candidates": _of_each(len, words),
@@ -874,7 +876,9 @@ RECIPE = Grid("08c_real_static", Settings, resolve, EXPERIMENTS)
 # %% ../../nbs/results/08c_real_static.ipynb #rst00056c
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The runs on record."
-    return finished_runs(EXPERIMENTS, RECIPE, read_records(RECIPE.notebook))
+    finished = finished_runs(EXPERIMENTS, RECIPE, read_records(RECIPE.notebook))
+    check_one_start(finished, itemgetter("encoder"))
+    return finished
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00057
 def main(argv: list[str]):  # e.g. ['--seed', '0']

@@ -118,7 +118,7 @@ def _trimmed_encoder(s: Settings) -> Path:
     def lines():
         return chain.from_iterable(_corpus_of(s).pairs[s.pair])
 
-    return trimmed_copy(s.model, [s.corpus, s.pair, s.most_words], lines, s.min_count)
+    return trimmed_copy(s.model, lines, s.min_count)
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f015
 def resolve(settings: Settings) -> Settings:
