@@ -107,6 +107,8 @@ def test_the_cost_of_a_corpus_is_printed(capsys):
     assert "on 2 cores, from your rate" in preparation and "token store" in disk
     with pytest.raises(SystemExit, match="text_bytes=0.0 is not above 0"):
         main("plan --text_bytes 0 --vocab_size 60000".split())
+    with pytest.raises(SystemExit, match="tokens=0.0 is not above 0"):
+        main("plan --text_bytes 4e9 --vocab_size 60000 --tokens 0".split())
 
 
 def test_encoded_lines_are_the_rows_of_an_array(saved_network, tmp_path, capsys):

@@ -1612,6 +1612,13 @@ def test_the_table_of_word_alignment_says_how_pairs_are_read_and_shows_both(
     assert scores_record(both, evaluate(both))["parameters"]["reading"] == "both"
 
 
+def test_rows_that_are_labelled_stay_as_they_were():
+    row = {"system": "", "variant": "sentences read apart", "each": [1]}
+    labelled = E._labelled(row, "model", {"model": ""})
+    assert labelled == {"seed": 0, "system": "model, sentences read apart"}
+    assert row == {"system": "", "variant": "sentences read apart", "each": [1]}
+
+
 def test_another_layer_is_another_name_in_tables_of_records(settings, scores):
     ways = [settings, replace(settings, layer=0), replace(settings, pool="first")]
     systems = {*recorded([scores_record(way, scores) for way in ways]).system}

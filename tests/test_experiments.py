@@ -2,6 +2,7 @@
 
 import fcntl, json, math, os, re, signal, subprocess, sys, threading, time
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 
 import pytest
 from warm import run_module
@@ -11,6 +12,7 @@ from xlnb.pretraining import experiments
 from xlnb.pretraining.experiments import (
     Experiment,
     Grid,
+    check_one_start,
     run_identity,
     finished_runs,
     missing,
@@ -146,6 +148,14 @@ def test_a_parameter_that_came_later_is_read_as_it_was_before():
 def test_a_table_of_renames_lets_nothing_else_through(renamed, given, name):
     with pytest.raises(ConfigError, match=name):
         records_of(TOY, replace(RECIPE, renamed=renamed), [record(seed=0, **given)])
+
+
+def test_runs_from_different_networks_are_refused_by_name():
+    runs = {0: {"start": "copy-1"}, 1: {"start": "copy-1"}}
+    check_one_start({"grid": {"slow": runs, "fast": runs}}, itemgetter("start"))
+    apart = {"slow": runs, "fast": {0: {"start": "copy-2"}}}
+    with pytest.raises(DataError, match="runs of grid start from different networks, copy-1, cop"):
+        check_one_start({"grid": apart}, itemgetter("start"))
 
 
 # ---- running

@@ -28,6 +28,7 @@ from xlnb.encoder.trimming import (
     kept_subwords,
     main,
     trim_model,
+    trimmed_copy,
     trim_tokenizer,
 )
 from xlnb.text.own import open_corpus
@@ -345,3 +346,18 @@ def test_held_out_text_counts_too(tmp_path):
         assert all({*pair} <= lines for pair in pairs)
     for sides in corpus.tests.values():
         assert all({*side} <= lines for pair in sides.values() for side in pair)
+
+
+def test_models_of_one_name_with_other_weights_have_copies_of_their_own(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path / "root"))
+    copies = []
+    for place, added in (("first", 0), ("second", 1), ("third", 0)):
+        folder = shutil.copytree(model, tmp_path / place / "model")
+        weights = {
+            name: tensor + added for name, tensor in load_file(folder / "model.safetensors").items()
+        }
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        copies.append(trimmed_copy(folder, lambda: text(("de",))["de"]))
+    assert copies[0] == copies[2] != copies[1]

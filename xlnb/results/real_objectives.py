@@ -668,6 +668,7 @@ def compare(
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres4
 _PANELS = {
     "own domain, accuracy@1": ("own", "acc@1c"),
+    "the same without 3 components": ("own", "acc@1c-3pc"),
     "Tatoeba, accuracy@1": ("tatoeba", "acc@1c"),
     "AER, lower is better": ("gold", "aer"),
 }
@@ -685,6 +686,7 @@ def draw_changes(groups: dict):  # arm → {seed: record}
         ax.set_title(title, loc="left")
         ax.set(xlabel="layer", xticks=range(0, 13, 3))
     axes[0].set_ylabel("change, points")
+    axes[1].set_ylim(axes[0].get_ylim())
     axes[0].legend(frameon=False, fontsize=6.5, loc="lower left")
     return fig
 
