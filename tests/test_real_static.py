@@ -76,6 +76,7 @@ def toy_record(right: dict, words: int = 800, seed: int = 0, across=0.1, within=
     return {
         "parameters": parameters,
         "run": {"finished": True},
+        "encoder": "toy-encoder-0123456789ab",
         "base_learned": learned,
         "coverage": counts,
         "metrics": metrics,

@@ -668,7 +668,7 @@ def compare(
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres4
 _PANELS = {
     "own domain, accuracy@1": ("own", "acc@1c"),
-    "the same without 3 components": ("own", "acc@1c-3pc"),
+    "3 components removed": ("own", "acc@1c-3pc"),
     "Tatoeba, accuracy@1": ("tatoeba", "acc@1c"),
     "AER, lower is better": ("gold", "aer"),
 }
