@@ -1,6 +1,6 @@
 "What the tests share: where the checkout is, a copy of it to run things in, and which tests need a GPU."
 
-import gzip, lzma, shutil
+import gzip, lzma, shutil, sys
 from collections import Counter
 from pathlib import Path
 
@@ -50,6 +50,19 @@ def checkout(tmp_path) -> Path:
         )
     shutil.copy(ROOT / "settings.ini", tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def without_package(monkeypatch):
+    "Call it with names of packages: none can be imported then, nor what other tests have imported of them."
+
+    def remove(*packages):
+        for package in packages:
+            loaded = [name for name in sys.modules if name.startswith(f"{package}.")]
+            for name in (package, *loaded):
+                monkeypatch.setitem(sys.modules, name, None)
+
+    return remove
 
 
 @pytest.fixture(scope="module")

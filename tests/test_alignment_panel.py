@@ -222,8 +222,8 @@ def test_where_no_widgets_are_shown_the_picture_is(panel):
     assert [{*output.data} for output in cell.outputs] == [{"image/svg+xml", "text/plain"}]
 
 
-def test_without_ipywidgets_a_sentence_says_what_to_install(encoder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+def test_without_ipywidgets_a_sentence_says_what_to_install(encoder, without_package):
+    without_package("ipywidgets")
     with pytest.raises(ConfigError, match="the panel needs the package ipywidgets.* pip install"):
         alignment_panel(*PAIR, encoder[2])
     assert alignment_picture(*PAIR, encoder[2]).links  # needs none

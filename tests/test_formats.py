@@ -1,6 +1,6 @@
 """Readers of published formats: malformed files one by one, fuzzed input, the real files where XLNB_DATA names them."""
 
-import gzip, io, json, pickle, re, sys, tempfile, tracemalloc, zipfile
+import gzip, io, json, pickle, re, tempfile, tracemalloc, zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -283,9 +283,8 @@ def test_zst(tmp_path):
             list(stream)
 
 
-def test_packages_that_are_not_there(tmp_path, monkeypatch):
-    for name in ("zstandard", "pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)
+def test_packages_that_are_not_there(tmp_path, without_package):
+    without_package("zstandard", "pyarrow")
     with pytest.raises(ConfigError, match="pip install zstandard"):
         read_jsonl(write(tmp_path / "a.jsonl.zst", "x"))
     with pytest.raises(ConfigError, match="pip install pyarrow"):

@@ -270,9 +270,8 @@ def test_a_step_says_its_name_alone(tokenizer, tmp_path):
 SETTINGS = Prepare("cldr", vocabulary="vocab", output="store", langs="de,en")
 
 
-def test_without_datatrove_one_sentence_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "datatrove", None)
-    monkeypatch.delitem(sys.modules, "datatrove.executor.local", raising=False)
+def test_without_datatrove_one_sentence_says_what_to_install(without_package):
+    without_package("datatrove")
     with pytest.raises(SystemExit) as error:
         main(["cldr", "--vocabulary", "vocab", "--output", "store"])
     assert str(error.value).endswith("not there: pip install datatrove")

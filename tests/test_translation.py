@@ -346,8 +346,8 @@ def test_a_limit_of_translations_is_part_of_the_run_only_where_it_is_set(data):
     assert max(lengths) <= 3 < small().longest_translation
 
 
-def test_a_run_without_sacrebleu_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+def test_a_run_without_sacrebleu_says_what_to_install(without_package):
+    without_package("sacrebleu")
     with pytest.raises(ConfigError, match=r"pip install 'xlnb\[translation\]'"):
         T.prepare_data(small())
 

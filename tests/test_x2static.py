@@ -856,8 +856,8 @@ def test_a_segmenter_of_ones_own(model, tokenizer):
     assert "der" in vectors and vectors.made_by["pass"]["segmenter"] == "every third character"
 
 
-def test_without_icu(monkeypatch):
-    monkeypatch.setitem(sys.modules, "icu", None)
+def test_without_icu(without_package):
+    without_package("icu")
     assert not find_segmenter("auto", "th").divides
     with pytest.raises(ConfigError, match="needs PyICU"):
         find_segmenter("icu")
