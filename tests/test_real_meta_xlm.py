@@ -126,14 +126,36 @@ def test_tags_are_read_at_the_layer_that_is_best_in_the_source_language():
     assert M.tags_elsewhere(toy_record(0, 2.0)) == pytest.approx(20)
 
 
+def finished_of(values: dict, seeds=range(5)) -> dict:  # arm → nats below word frequency
+    finished = {}
+    for name, arms in (("real_starts", M.ARMS), ("more_starts", M.MORE_ARMS)):
+        finished[name] = {
+            arm: {seed: toy_record(seed, values[arm] + seed**2 / 1000) for seed in seeds}
+            for arm in arms
+        }
+    return finished
+
+
+LEADS = {
+    "from scratch": -1.0,
+    "both": 0.5,
+    "body": 0.1,
+    "words": -0.2,
+    "both, shuffled rows": 0.2,
+    "both, dictionary": 0.9,
+    "from scratch, distilled": -0.8,
+}
+
+
 def test_claims_have_a_direction_over_five_seeds_of_networks_that_learned():
-    values = dict(zip(M.ARMS, (1.0, 2.0, 1.5, 1.6, 1.7, 2.5, 1.2)))
-    arms = {
-        arm: {seed: toy_record(seed, value + seed**2 / 1000) for seed in range(5)}
-        for arm, value in values.items()
-    }
-    rows = claim_rows(M.CLAIMS, {}, {"real_starts": arms})
+    rows = claim_rows(M.CLAIMS, {}, finished_of(LEADS))
     assert [row["direction"] for row in rows] == ["reproduced"] * 4
-    few = {arm: {seed: runs[seed] for seed in range(4)} for arm, runs in arms.items()}
-    rows = claim_rows(M.CLAIMS, {}, {"real_starts": few})
+    rows = claim_rows(M.CLAIMS, {}, finished_of(LEADS, range(4)))
     assert {row["direction"] for row in rows} == {"undecided"}
+
+
+def test_an_arm_ahead_that_guesses_worse_than_by_frequency_decides_nothing():
+    rows = claim_rows(M.CLAIMS, {}, finished_of(LEADS | {"both": -0.5}))
+    why = {row["claim"]: row["why"] for row in rows}
+    assert why["metaxlm-01"].startswith("has not learned what the claim needs: both (seed 0, 1")
+    assert why["metaxlm-02"] == ""  # of the arm with dictionaries, which has

@@ -211,11 +211,16 @@ def batches_by_length(
     batch_size: int,  # items in a batch
     quiet: bool = False,  # no progress bar
 ):  # of lists of positions
-    "Positions of the items, the longest first, with a `progress_bar` unless `quiet`."
+    "Positions of the items, the longest first; none is padded to twice its length. A `progress_bar` unless `quiet`."
     check_counts(batch_size=batch_size)
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    cut = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    return progress_bar(cut, quiet, unit="batch")
+    batches = []
+    longest = 0
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if not batches or len(batches[-1]) == batch_size or 2 * lengths[i] <= longest:
+            batches.append([])
+            longest = lengths[i]
+        batches[-1].append(i)
+    return progress_bar(batches, quiet, unit="batch")
 
 # %% ../../nbs/measures/00_retrieval.ipynb #f174c6de
 _POOL_NAMES = {

@@ -41,6 +41,8 @@ class Comparison:
     lower: bool = False  # whether less is better
     # record → the same measure of the run that it continues: gains since then are compared
     start: Callable | None = None
+    # record of the arm ahead → whether it has learned enough; None: both arms have to, by `has_learned`
+    learned: Callable | None = None
 
 # %% ../../nbs/pretraining/05_claims.ipynb #a1969540
 @dataclass(frozen=True)
@@ -104,11 +106,11 @@ MEASURES_DIFFER = "measures differ"
 # %% ../../nbs/pretraining/05_claims.ipynb #64bfb27c
 def _direction(
     values: list[float],  # differences or signs, one per seed
-    arms: dict[str, list[dict]],  # arm → records
+    unlearned: str,  # of `_below_threshold` or `_unlearned`
     without_sign: str = NO_DIFFERENCE,  # the reason where the interval includes zero
 ) -> tuple[str, str]:  # one of `DIRECTIONS`, and why it is undecided
     reproduced, undecided, contradicted = DIRECTIONS
-    if reason := _undecidable(values, arms):
+    if reason := _undecidable(values, unlearned):
         return undecided, reason
     sign = _interval_sign(values)
     if sign == 0:
@@ -116,24 +118,39 @@ def _direction(
     return (reproduced if sign > 0 else contradicted), ""
 
 
-def _undecidable(values, arms) -> str:
+def _undecidable(values, unlearned: str) -> str:
     "Why no direction can be taken from these values; '' where it can."
     if len(values) < _MIN_SEEDS:
         return f"{len(values)} seeds of {_MIN_SEEDS}"
-    if reason := _below_threshold(arms):
-        return reason
+    if unlearned:
+        return unlearned
     measured = len(without_nan(values))
     return f"a value in {measured} of {len(values)} seeds" if measured < len(values) else ""
 
 # %% ../../nbs/pretraining/05_claims.ipynb #be10w5ee
-def _below_threshold(arms: dict[str, list[dict]]) -> str:
+def _lacking(arms: dict[str, list[dict]], learned: Callable) -> str:
     "The arms with networks that have not learned, and their seeds; '' for none."
     named = []
     for arm, records in arms.items():
-        seeds = [str(r["parameters"]["seed"]) for r in records if not has_learned(r)]
+        seeds = [str(r["parameters"]["seed"]) for r in records if not learned(r)]
         if seeds:
             named.append(f"{arm} (seed {', '.join(seeds)})")
-    return f"not {LEARNED} nats below word frequency: {'; '.join(named)}" if named else ""
+    return "; ".join(named)
+
+
+def _below_threshold(arms: dict[str, list[dict]]) -> str:
+    "The arms whose networks have not learned, as a reason; '' for none."
+    named = _lacking(arms, has_learned)
+    return f"not {LEARNED} nats below word frequency: {named}" if named else ""
+
+
+def _unlearned(comparison: Comparison, arms: dict[str, list[dict]]) -> str:
+    "The same by the comparison's own threshold, where it has one."
+    if comparison.learned is None:
+        return _below_threshold(arms)
+    ahead = comparison.ahead[1]
+    named = _lacking({ahead: arms[ahead]}, comparison.learned)
+    return f"has not learned what the claim needs: {named}" if named else ""
 
 # %% ../../nbs/pretraining/05_claims.ipynb #7423f01a
 def _best_baseline(measure, baselines, records, sign) -> tuple:  # name and score; or ('', None)
@@ -226,7 +243,8 @@ def judge(
     ahead, behind = (list(map(comparison.value, records)) for records in arms.values())
     differences = _differences(comparison, pairs)
     sign = -1 if comparison.lower else 1
-    direction, why = _direction([sign * d for d in differences], arms)
+    unlearned = _unlearned(comparison, arms)
+    direction, why = _direction([sign * d for d in differences], unlearned)
     better = max(ahead, behind, key=lambda values: sign * sum(values))
     return {
         "measure": comparison.measure,
@@ -276,7 +294,8 @@ def judge_rule(
     measured = without_nan(numbers)
     signs = [_sign(rule, number) for number in numbers]
     by_sign = rule.sign and len(measured) == len(numbers)
-    direction, why = _direction(signs, arms, NO_SIGN) if by_sign else _direction(numbers, arms)
+    judged = (signs, NO_SIGN) if by_sign else (numbers, NO_DIFFERENCE)
+    direction, why = _direction(judged[0], _below_threshold(arms), judged[1])
     return {
         "measure": rule.measure,
         "arms": "; ".join(rule.arms),
