@@ -143,7 +143,7 @@ def _below_threshold(arms: dict[str, list[dict]]) -> str:
     named = _lacking(arms, has_learned)
     return f"not {LEARNED} nats below word frequency: {named}" if named else ""
 
-
+# %% ../../nbs/pretraining/05_claims.ipynb #be10w5ef
 def _unlearned(comparison: Comparison, arms: dict[str, list[dict]]) -> str:
     "The same by the comparison's own threshold, where it has one."
     if comparison.learned is None:
@@ -243,8 +243,7 @@ def judge(
     ahead, behind = (list(map(comparison.value, records)) for records in arms.values())
     differences = _differences(comparison, pairs)
     sign = -1 if comparison.lower else 1
-    unlearned = _unlearned(comparison, arms)
-    direction, why = _direction([sign * d for d in differences], unlearned)
+    direction, why = _direction([sign * d for d in differences], _unlearned(comparison, arms))
     better = max(ahead, behind, key=lambda values: sign * sum(values))
     return {
         "measure": comparison.measure,
@@ -281,6 +280,14 @@ class Rule:
     # name → record → the same measure of the baseline
     baselines: dict[str, Callable] = field(default_factory=dict)
 
+# %% ../../nbs/pretraining/05_claims.ipynb #0fc7634a
+def _rule_direction(rule: Rule, numbers, signs, arms: dict) -> tuple[str, str]:  # of `_direction`
+    "By the signs of its numbers where a rule has a sign and all numbers are there, else by the numbers."
+    unlearned = _below_threshold(arms)
+    if rule.sign and len(without_nan(numbers)) == len(numbers):
+        return _direction(signs, unlearned, NO_SIGN)
+    return _direction(numbers, unlearned)
+
 # %% ../../nbs/pretraining/05_claims.ipynb #0fc76348
 def judge_rule(
     rule: Rule,
@@ -293,9 +300,7 @@ def judge_rule(
         return None
     measured = without_nan(numbers)
     signs = [_sign(rule, number) for number in numbers]
-    by_sign = rule.sign and len(measured) == len(numbers)
-    judged = (signs, NO_SIGN) if by_sign else (numbers, NO_DIFFERENCE)
-    direction, why = _direction(judged[0], _below_threshold(arms), judged[1])
+    direction, why = _rule_direction(rule, numbers, signs, arms)
     return {
         "measure": rule.measure,
         "arms": "; ".join(rule.arms),

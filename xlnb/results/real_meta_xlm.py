@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NOTEBOOK', 'ROWS', 'SEEDS', 'ARMS', 'MORE_ARMS', 'EXPERIMENTS', 'PHASE', 'RECIPE', 'CLAIMS', 'Settings', 'resolve',
            'split_pages', 'prepare_data', 'shuffled', 'with_start', 'measures', 'evaluate_run', 'record_facts',
-           'describe', 'real_runs', 'all_arms', 'loss_of', 'loss_elsewhere', 'tags_by_layer', 'tags_elsewhere',
-           'floor_elsewhere', 'draw_losses', 'arm_rows']
+           'describe', 'real_runs', 'loss_of', 'loss_elsewhere', 'tags_by_layer', 'tags_elsewhere', 'floor_elsewhere',
+           'draw_losses', 'arm_rows']
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab004
 from collections.abc import Callable
@@ -329,11 +329,6 @@ def real_runs() -> dict:  # experiment → arm → {seed: record}
     return finished
 
 
-def all_arms(finished: dict) -> dict:  # of `real_runs`; arm → {seed: record}
-    "The arms of both grids, side by side."
-    return finished["real_starts"] | finished["more_starts"]
-
-
 def _others_of(record: dict) -> list[str]:
     "The languages that the monolingual model has not read."
     p = record["parameters"]
@@ -351,6 +346,11 @@ def loss_of(record: dict, lang: str) -> float:
 def loss_elsewhere(record: dict) -> float:
     "Nats below word frequency at the end, mean over the languages that the monolingual model has not read."
     return mean(loss_of(record, lang) for lang in _others_of(record))
+
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab02a
+def _all_arms(finished: dict) -> dict:  # of `real_runs`; arm → {seed: record}
+    "The arms of both grids, side by side."
+    return finished["real_starts"] | finished["more_starts"]
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab029
 def tags_by_layer(
