@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from importlib import import_module
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from xlnb.pretraining.claims import (
     Claim,
     Comparison,
     Rule,
-    claim_rows,
     direction,
     interval,
     judge,
@@ -26,14 +24,6 @@ from xlnb.pretraining.claims import (
     smallest_effect,
 )
 from xlnb.pretraining.experiments import recipe_of
-from xlnb.results.claims import (
-    PAPERS,
-    real_claims,
-    real_modules,
-    real_numbers,
-    real_rows,
-    real_rules,
-)
 
 
 def record_of(seed, value, loss=4.0):
@@ -179,43 +169,6 @@ def test_a_table_that_is_not_there_is_refused_with_the_nearest(paper, name, near
 def test_every_table_of_the_papers_can_be_read():
     paths = sorted((repo_root() / "data" / "papers").glob("*/*.csv"))
     assert paths and all(paper_table(path.parent.name, path.stem) for path in paths)
-
-
-def test_claims_on_a_real_encoder_have_their_numbers_and_what_could_have_been_seen():
-    def module(name, claim, runs):
-        return SimpleNamespace(
-            __name__=name,
-            CLAIMS={claim: Claim("a before b", "", (VERSUS,))},
-            real_runs=lambda: runs,
-        )
-
-    one = module("one", "toy-01", runs_of(a=HIGH, b=LOW))
-    claims, finished = real_claims([one])
-    (row,) = real_rows(claims, finished)
-    assert row["claim"] == "toy-01" and row["direction"] == "reproduced"
-    _, half, _ = paired_difference(VERSUS, finished)
-    assert row["could have seen"] == f"{smallest_effect(half, 5):.2g}"
-    rows = claim_rows(claims, {}, finished)
-    assert real_numbers(rows) == dict(judged=1, reproduced=1, undecided=0, contradicted=0, more=0)
-    with pytest.raises(ConfigError, match="toy-01 of two is in another module"):
-        real_claims([one, module("two", "toy-01", {})])
-    assert real_rows(*real_claims([module("two", "toy-01", runs_of(a=HIGH[:1], b=LOW))])) == []
-    by_rule = SimpleNamespace(RULES={"toy-02": ["a rule"]})
-    assert real_rules([one, by_rule]) == {"toy-02": ["a rule"]}
-
-
-def test_every_claim_of_a_real_encoder_is_a_claim_of_a_paper():
-    papers = [
-        import_module(f"xlnb.results.{name.partition('_')[2]}").CLAIMS
-        for name, *_ in PAPERS.values()
-    ]
-    modules = real_modules()
-    claims, finished = real_claims(modules)
-    rules = real_rules(modules)
-    # each is judged by something
-    assert [name for name, c in claims.items() if not (c.comparisons or rules.get(name))] == []
-    assert claims.keys() <= set().union(*papers)
-    assert {row["claim"] for row in real_rows(claims, finished)} <= claims.keys()
 
 
 # ---- rules

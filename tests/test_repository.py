@@ -246,7 +246,6 @@ LONG = {
     "dro": "the moves of the mixture, planted defects, and the search for them without a model",
     "xlm_e": "two networks and their losses, settings by size, and the table beside the paper",
     "real_static": "text, vectors, maps and verdicts of one experiment; no module imports it",
-    "meta_xlm_results": "seven tables and figures of one paper; no module imports it",
     "held_out": "what is asked of held-out text, pairs and layers, the same for every paper",
     "finetuning": "what five kinds of tasks read, learn and answer, one training, and networks "
     "beside a translation",

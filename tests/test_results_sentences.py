@@ -86,11 +86,13 @@ def test_sentences_of_downstream_tasks():
 
 
 def test_sentences_of_all_claims():
-    judged = {paper: claims.judged_claims(paper, "tiny") for paper in claims.PAPERS}
-    numbers = claims.summary_numbers(judged)
+    numbers = claims.summary_numbers(claims.own_verdicts("tiny"), claims.real_verdicts())
     assert claims.SUMMARY.format(**numbers) in shown("10_claims")
-    reasons = [numbers[name] for name in ("not_significant", "measures_differ", "too_few_runs")]
+    reasons = [numbers[name] for name in ("undetected", "few", "power")]
     assert sum(reasons) == numbers["undecided"]
+    verdicts = ("reproduced", "equivalent", "contradicted")
+    assert sum(numbers[name] for name in verdicts) == numbers["decided"]
+    assert sum(numbers[f"real_{name}"] for name in verdicts) == numbers["real_decided"]
 
 
 def test_sentences_of_measurements_on_a_gpu():

@@ -1,0 +1,251 @@
+"Verdicts: what decides a claim, whether the frozen file fits the notebooks, rules tried on noise."
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from xlnb.base.core import ConfigError, numpy_generator
+from xlnb.pretraining.claims import Claim, Comparison, Rule, smallest_effect
+from xlnb.pretraining.verdicts import (
+    COLUMNS,
+    Decision,
+    Verdict,
+    holm,
+    judge_claim,
+    measured_by,
+    noise_like,
+    oriented,
+    passes_on_noise,
+    read_decisions,
+    verdict_shares,
+    verdicts_of,
+)
+from xlnb.results import claims as C
+
+TAGS = Decision("tags, %", "a before b", "points", interest=1)
+
+
+def record_of(seed, score, loss=4.0, detected=None):
+    end = {"tokens": 1e6, "held_out/unigram": 5.0, "held_out/text_mlm": loss}
+    if detected is not None:
+        end |= {"held_out/text_rtd_base_loss": 0.4, "held_out/text_rtd_loss": 0.4 * (1 - detected)}
+    return {
+        "parameters": {"seed": seed},
+        "losses": ["mlm"],
+        "curve": [end],
+        "metrics": {"tags": score},
+    }
+
+
+def runs_of(a, b, **facts):
+    arms = {"a": a, "b": b}
+    return {
+        "toy": {
+            arm: {n: record_of(n, score, **facts) for n, score in enumerate(scores)}
+            for arm, scores in arms.items()
+        }
+    }
+
+
+def score(record):
+    return record["metrics"]["tags"]
+
+
+AHEAD = Comparison("tags, %", ("toy", "a"), ("toy", "b"), score)
+HIGH = (63, 62, 65, 63, 64)
+LOW = (60, 61, 60, 61, 61)
+
+
+@pytest.mark.parametrize(
+    "a, b, lower, verdict",
+    [
+        (HIGH, LOW, False, "reproduced"),
+        (LOW, HIGH, False, "contradicted"),
+        (LOW, HIGH, True, "reproduced"),
+        ((60.1, 61, 60.2, 60.9, 61), LOW, False, "equivalent"),
+        ((50, 70, 62, 40, 71), LOW, False, "undecided"),
+    ],
+)
+def test_the_interval_of_one_measure_decides(a, b, lower, verdict):
+    measured = Comparison("tags, %", ("toy", "a"), ("toy", "b"), score, lower=lower)
+    judged = judge_claim(measured, TAGS, runs_of(a, b))
+    assert judged.verdict == verdict and judged.why == ""
+    assert judged.seen == pytest.approx(smallest_effect(judged.half, 5))
+    assert judged.spread == pytest.approx(np.std(np.subtract(a, b), ddof=1))
+
+
+@pytest.mark.parametrize(
+    "runs, why",
+    [
+        (runs_of(HIGH[:4], LOW[:4]), "4 seeds of 5"),
+        (runs_of(HIGH, LOW, loss=4.9), "not 0.5 nats below word frequency"),
+        (runs_of(HIGH, LOW, detected=0.3), "less than 50% of its loss: a (30% in one seed); b"),
+        (runs_of((*HIGH[:4], math.inf), LOW), "a value in 4 of 5 seeds"),
+    ],
+)
+def test_a_claim_without_seeds_values_or_learned_networks_is_undecided(runs, why):
+    judged = judge_claim(AHEAD, TAGS, runs)
+    assert judged.verdict == "undecided" and why in judged.why
+
+
+def test_the_gate_of_detection_can_be_left_open():
+    runs = runs_of(HIGH, LOW, detected=0.3)
+    assert judge_claim(AHEAD, replace(TAGS, detection=False), runs).verdict == "reproduced"
+    assert judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW, detected=0.6)).verdict == "reproduced"
+
+
+def test_one_seed_is_no_run():
+    assert judge_claim(AHEAD, TAGS, runs_of(HIGH[:1], LOW[:1])) == Verdict("not run", seeds=1)
+
+
+def test_a_decision_that_names_another_measure_is_refused_with_those_there_are():
+    claim = Claim("a is ahead", "", (AHEAD,))
+    assert measured_by(claim, [], TAGS) is AHEAD
+    other = Decision("spans, %", "a before b", "points", 1)
+    with pytest.raises(ConfigError, match="spans, % of a before b is not measured.*tags, % of a"):
+        measured_by(claim, [], other)
+    for change in ({"expects": "better"}, {"interest": 0}):
+        with pytest.raises(ConfigError):
+            Decision(**{"measure": "m", "arms": "a", "unit": "points", "interest": 1} | change)
+
+
+def test_numbers_are_turned_to_the_side_of_the_claim():
+    less = Decision("m", "a", "points", 1, expects="less", than=2)
+    assert oriented([1, 3], less).tolist() == [1, -1]
+
+
+def test_many_experiments_are_judged_in_one_call():
+    values = np.array([[3, 2, 3, 2, 3], [-3, -2, -3, -2, -3.0]])
+    assert verdicts_of(values, TAGS).tolist() == ["reproduced", "contradicted"]
+
+
+def test_holm_multiplies_the_smallest_by_the_number_of_tests_and_never_falls():
+    values = [0.04, 0.01, 0.03, 0.9]
+    assert holm(values) == pytest.approx([0.09, 0.04, 0.09, 0.9])
+
+
+@pytest.mark.parametrize("expects, effect, most", [("more", 0, 0.025), ("equal", 1, 0.05)])
+def test_a_true_null_is_called_reproduced_as_rarely_as_it_should(expects, effect, most):
+    decision = Decision("m", "a", "points", 1, expects=expects)
+    shares = verdict_shares(decision, 0.4, effect, 5, numpy_generator("null", 0), 20_000)
+    error = math.sqrt(most * (1 - most) / 20_000)
+    assert shares["reproduced"] < most + 4 * error
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_an_effect_that_could_have_been_seen_is_seen_in_four_of_five_cases():
+    generator = numpy_generator("power", 0)
+    values = generator.normal(0, 1, (4000, 5))
+    seen = np.mean([smallest_effect(2.776 * row.std(ddof=1) / 5**0.5, 5) for row in values])
+    decision = Decision("m", "a", "points", 0.01)
+    share = verdict_shares(decision, 1, seen, 5, generator)["reproduced"]
+    assert 0.7 < share < 0.9  # the spread itself is estimated from five seeds
+
+
+def test_noise_keeps_the_form_and_what_is_no_measurement():
+    numbers = {"a": [1.0, 2.0], "tokens": 10, "name": "x", "b": {"c": 3}}
+    drawn = noise_like(numbers, numpy_generator("form", 0))
+    assert drawn["tokens"] == 10 and drawn["name"] == "x" and len(drawn["a"]) == 2
+    assert 0 < drawn["b"]["c"] < 1
+
+
+def test_a_rule_that_picks_the_worst_passes_on_noise():
+    def gain_of_the_worst(arms):
+        before, after = (np.array(arms["a"]["metrics"][when]) for when in ("before", "after"))
+        return (after - before)[before.argmin()] - (after - before).mean()
+
+    record = record_of(0, 0.5)
+    record["metrics"] |= {"before": [0.5] * 12, "after": [0.5] * 12}
+    finished = {"toy": {"a": {0: record}, "b": {0: record}}}
+    generator = numpy_generator("worst", 0)
+    unfair = Rule("gain of the worst", {"a": "toy"}, gain_of_the_worst)
+    assert passes_on_noise(unfair, TAGS, finished, generator) > 0.4
+    assert passes_on_noise(AHEAD, TAGS, finished, generator) < 0.15
+
+
+# ---- the frozen file, and the claims of the notebooks
+
+
+@pytest.fixture(scope="module")
+def measures():
+    return {paper: C.paper_measures(paper) for paper in C.PAPERS}
+
+
+def test_every_claim_has_one_decision_or_a_reason_without(measures):
+    decisions, without = read_decisions("own")
+    names = [name for of_paper in measures.values() for name in of_paper]
+    assert len(names) == 63 == len(decisions) + len(without)
+    assert {*names} == decisions.keys() | without.keys()
+    for of_paper in measures.values():
+        for name, (claim, rules) in of_paper.items():
+            if name in decisions:
+                measured_by(claim, rules, decisions[name])
+
+
+def test_every_claim_of_a_real_encoder_has_one_decision():
+    measures, _ = C.real_claims(C.real_modules())
+    decisions, _ = read_decisions("real")
+    names = {name for paper in C.PAPERS for name in C.paper_measures(paper)}
+    assert decisions.keys() <= measures.keys() <= names
+    for name, decision in decisions.items():
+        measured_by(*measures[name], decision)
+
+
+def test_a_column_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="own, real"):
+        read_decisions("both")
+    assert COLUMNS == ("own", "real")
+
+
+@pytest.mark.parametrize("paper", C.PAPERS)
+def test_no_rule_that_decides_passes_on_noise(paper, measures):
+    decisions, _ = read_decisions("own")
+    finished = C.paper_runs(paper, "tiny")
+    generator = numpy_generator("noise", paper)
+    for name, (claim, rules) in measures[paper].items():
+        if name not in decisions:
+            continue
+        measured = measured_by(claim, rules, decisions[name])
+        if judge_claim(measured, decisions[name], finished).verdict == "not run":
+            continue
+        share = passes_on_noise(measured, decisions[name], finished, generator)
+        assert share <= 0.2, f"{name}: {share:.0%} of noise"  # 2.5 % expected of 40
+
+
+def test_two_modules_with_one_claim_are_refused():
+    def module(name):
+        claims = {"toy-01": Claim("a before b", "", (AHEAD,))}
+        return SimpleNamespace(__name__=name, CLAIMS=claims, real_runs=lambda: runs_of(HIGH, LOW))
+
+    measures, finished = C.real_claims([module("one")])
+    judged = C.judged(measures, {"toy-01": TAGS}, finished)
+    assert judged["toy-01"].verdict == "reproduced" and C.is_decided(judged["toy-01"])
+    with pytest.raises(ConfigError, match="toy-01 of two is in another module"):
+        C.real_claims([module("one"), module("two")])
+
+
+def test_the_power_of_a_claim_rises_with_the_effect():
+    verdicts = {
+        "toy-01": judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW)),
+        "toy-02": Verdict("not run"),
+    }
+    decisions = {"toy-01": replace(TAGS, paper=3.0)}
+    [row] = C.power_rows(verdicts, decisions, numpy_generator("power", 1))
+    shares = [
+        float(row[name].rstrip("%"))
+        for name in ("no effect", "effect of interest", "the paper's effect")
+    ]
+    assert shares == sorted(shares) and shares[0] < 5 and shares[2] > 80
+
+
+def test_the_picture_shows_every_claim_with_a_value():
+    ours = C.own_verdicts("tiny")
+    fig = C.plot_claims(ours, {})
+    [ax] = fig.axes
+    shown = [label.get_text() for label in ax.get_yticklabels()]
+    assert shown == [
+        name for of in ours.values() for name, v in of.items() if not math.isnan(v.mean)
+    ]
