@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from importlib import import_module
 from itertools import chain
+from operator import attrgetter
 from pkgutil import iter_modules
 
 import numpy as np
@@ -43,11 +44,13 @@ PAPERS = {
 def paper_measures(paper: str) -> dict[str, tuple]:  # of PAPERS; claim → Claim, its rules
     "The claims of a paper, each with all comparisons and rules that its notebook has for it."
     module = import_module(f"xlnb.results.{PAPERS[paper][0].partition('_')[2]}")
-    tables = [getattr(module, name, {}) for name in ("RULES", "BY_LOSS")]
+    tables = getattr(module, "RULES", {}), getattr(module, "BY_LOSS", {})
     measures = {}
     for name, claim in module.CLAIMS.items():
-        rules = chain.from_iterable(table.get(name, ()) for table in tables)
-        measures[name] = claim, list(rules)
+        rules = []
+        for table in tables:
+            rules += table.get(name, ())
+        measures[name] = claim, rules
     return measures
 
 
@@ -77,20 +80,21 @@ def own_verdicts(
 ) -> dict[str, dict[str, Verdict]]:  # of the runs; paper → claim → verdict
     "The verdicts by runs of our own networks."
     decisions, _ = read_decisions("own")
-    return {
-        paper: judged(paper_measures(paper), decisions, paper_runs(paper, size)) for paper in PAPERS
-    }
+    verdicts = {}
+    for paper in PAPERS:
+        verdicts[paper] = judged(paper_measures(paper), decisions, paper_runs(paper, size))
+    return verdicts
 
 # %% ../../nbs/results/10_claims.ipynb #rea1c0l2
 def real_modules() -> list:
     "The modules of results notebooks that judge claims on a real encoder."
-    names = [module.name for module in iter_modules(xlnb.results.__path__)]
-    modules = [
-        import_module(f"xlnb.results.{name}") for name in sorted(names) if name[:5] == "real_"
-    ]
+    modules = []
+    for listed in iter_modules(xlnb.results.__path__, "xlnb.results."):
+        if listed.name.startswith("xlnb.results.real_"):
+            modules.append(import_module(listed.name))
     return [module for module in modules if hasattr(module, "CLAIMS")]
 
-
+# %% ../../nbs/results/10_claims.ipynb #rea1c02b
 def real_claims(
     modules: list,
 ) -> tuple[dict[str, tuple], dict]:  # claim → Claim, rules; experiment → arm → {seed: record}
@@ -99,7 +103,9 @@ def real_claims(
     finished = {}
     for module in modules:
         rules = getattr(module, "RULES", {})
-        claims = {name: (claim, rules.get(name, [])) for name, claim in module.CLAIMS.items()}
+        claims = {}
+        for name, claim in module.CLAIMS.items():
+            claims[name] = claim, rules.get(name, [])
         for known, new in ((measures, claims), (finished, module.real_runs())):
             if twice := sorted(known.keys() & new.keys()):
                 name = module.__name__
@@ -134,7 +140,10 @@ without a difference of interest, {real_contradicted} contradicted; the others h
 # %% ../../nbs/results/10_claims.ipynb #5ummarn2
 def by_claim(ours: dict[str, dict[str, Verdict]]) -> dict[str, Verdict]:  # of `own_verdicts`
     "The verdicts of all papers."
-    return {name: v for of_paper in ours.values() for name, v in of_paper.items()}
+    verdicts = {}
+    for of_paper in ours.values():
+        verdicts |= of_paper
+    return verdicts
 
 
 def is_decided(verdict: Verdict | None) -> bool:
@@ -147,13 +156,17 @@ def _reason(verdict: Verdict) -> str:  # why it is undecided: 'undetected', 'few
         return "undetected"
     return "few" if verdict.why else "power"
 
-
+# %% ../../nbs/results/10_claims.ipynb #5ummarn4
 def _kept(ours: dict[str, dict[str, Verdict]]) -> int:  # decided claims that stay so when corrected
     kept = 0
     for verdicts in ours.values():
-        p = corrected(verdicts)
-        kept += sum(is_decided(verdicts[name]) and p[name] < 0.05 for name in p)
+        for name, p in corrected(verdicts).items():
+            kept += is_decided(verdicts[name]) and p < 0.05
     return kept
+
+
+def _decided(verdicts: dict[str, Verdict]) -> set[str]:  # names of claims
+    return {name for name, verdict in verdicts.items() if is_decided(verdict)}
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn3
 def summary_numbers(
@@ -161,25 +174,23 @@ def summary_numbers(
 ) -> dict[str, int]:
     "The numbers of `SUMMARY`, of `own_verdicts` and `real_verdicts`."
     verdicts = by_claim(ours)
-    counts = Counter(v.verdict for v in verdicts.values())
-    of_real = Counter(v.verdict for v in real.values())
+    counts = Counter(map(attrgetter("verdict"), verdicts.values()))
+    of_real = Counter(map(attrgetter("verdict"), real.values()))
     reasons = Counter(_reason(v) for v in verdicts.values() if v.verdict == "undecided")
-    decided = {name for name, v in verdicts.items() if is_decided(v)}
-    really = {name for name, v in real.items() if is_decided(v)}
     without = len(read_decisions("own")[1])
-    return {
+    numbers = {
         "claims": len(verdicts) + without,
-        **{name: counts[name] for name in VERDICTS},
         "not_run": counts["not run"],
         "without": without,
-        **{name: reasons[name] for name in ("undetected", "few", "power")},
-        "decided": len(decided),
+        "decided": len(_decided(verdicts)),
         "kept": _kept(ours),
-        **{f"real_{name}": of_real[name] for name in VERDICTS},
         "real": len(real),
-        "real_decided": len(really),
-        "either": len(decided | really),
+        "real_decided": len(_decided(real)),
+        "either": len(_decided(verdicts) | _decided(real)),
     }
+    for name in VERDICTS:
+        numbers |= {name: counts[name], f"real_{name}": of_real[name]}
+    return {"undetected": 0, "few": 0, "power": 0} | numbers | reasons
 
 # %% ../../nbs/results/10_claims.ipynb #f0rest01
 _COLOURS = {"reproduced": "blue", "equivalent": "sky", "undecided": "grey", "contradicted": "red"}
@@ -230,7 +241,8 @@ def plot_claims(ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]):
         "from a real encoder": (_drawn(real), "real"),
     }
     every = chain.from_iterable(paper_measures(paper) for paper in PAPERS)
-    columns = {title: column for title, column in columns.items() if column[0]}
+    if not columns["from a real encoder"][0]:
+        del columns["from a real encoder"]
     shown = set()
     for drawn, _ in columns.values():
         shown.update(drawn)
