@@ -127,15 +127,17 @@ def corrected(verdicts: dict[str, Verdict]) -> dict[str, float]:  # of one paper
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarnr
 SUMMARY = """\
-**{claims} claims of five papers, by our own networks: {reproduced} reproduced, {equivalent} equivalent, \
-{contradicted} contradicted, {undecided} undecided, {not_run} not run, {without} not tested here.** Of \
-the undecided, {undetected} test a discriminator that has learned less than half of its loss, {few} have too few seeds \
-or values, and {power} could have seen larger effects only. {kept} of the {decided} decided ones stay so after \
-Holm's correction over the claims of a paper.
+**{claims} claims of five papers, by our own networks: {reproduced} reproduced, {equivalent} \
+equivalent, {contradicted} contradicted, {undecided} undecided, {not_run} not run, {without} \
+not tested here.** Of the undecided, {undetected} test a discriminator that has learned less \
+than half of its loss, {few} have too few seeds or values, and {power} could have seen larger \
+effects only. {kept} of the {decided} decided ones stay so after Holm's correction over the \
+claims of a paper.
 
-**From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} reproduced, {real_equivalent} \
-without a difference of interest, {real_contradicted} contradicted; the others have no five runs yet or stay open. \
-{either} claims are decided in one column or the other."""
+**From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} \
+reproduced, {real_equivalent} without a difference of interest, {real_contradicted} \
+contradicted; the others have no five runs yet or stay open. {either} claims are decided in \
+one column or the other."""
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn2
 def by_claim(ours: dict[str, dict[str, Verdict]]) -> dict[str, Verdict]:  # of `own_verdicts`
@@ -198,7 +200,7 @@ _FURTHEST = 30  # multiples of the effect of interest that are drawn
 
 
 def _draw_claim(ax, y: int, verdict: Verdict, interest: float):
-    "Mean and interval in multiples of the effect of interest; an arrowhead where the axis ends before them."
+    "Mean and interval in multiples of the effect of interest; an arrowhead beyond the axis."
     colour = PALETTE[_COLOURS[verdict.verdict]]
     middle = verdict.mean / interest
     half = verdict.half / interest
@@ -235,7 +237,7 @@ def _draw_column(ax, names: list[str], verdicts: dict, decisions: dict[str, Deci
 
 # %% ../../nbs/results/10_claims.ipynb #f0rest03
 def plot_claims(ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]):
-    "Every claim that has been run: effect and interval by runs of our own networks, and from a real encoder."
+    "Effect and interval of every claim that has been run, by our own networks and a real encoder."
     columns = {
         "our own networks": (_drawn(by_claim(ours)), "own"),
         "from a real encoder": (_drawn(real), "real"),
@@ -264,7 +266,7 @@ def power_rows(
     decisions: dict[str, Decision],
     generator,  # of random numbers
 ) -> list[dict]:
-    "How often a claim would count as reproduced, without an effect, with that of interest, and with the paper's."
+    "How often claims would count as reproduced: no effect, that of interest, the paper's."
     rows = []
     for name, verdict in _drawn(verdicts).items():
         decision = decisions[name]
