@@ -207,7 +207,8 @@ def _draw_claim(ax, y: int, verdict: Verdict, interest: float):
     ends = np.clip([middle - half, middle + half], -_FURTHEST, _FURTHEST)
     ax.plot(ends, [y, y], color=colour, lw=1.5)
     if abs(middle) < _FURTHEST:
-        ax.plot(middle, y, "o", ms=3.5, color=colour)
+        inside = "white" if verdict.why else colour
+        ax.plot(middle, y, "o", ms=3.5, color=colour, markerfacecolor=inside)
     else:
         ax.plot(math.copysign(_FURTHEST, middle), y, ">" if middle > 0 else "<", ms=5, color=colour)
 

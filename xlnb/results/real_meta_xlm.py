@@ -402,7 +402,7 @@ def draw_losses(arms: dict):  # arm → {seed: record}
             curves = [_loss_curve(record, lang) for record in runs.values()]
             draw_seeds(ax, curves, PALETTE[_COLOURS[arm]], arm if lang == langs[0] else "_")
         ax.axhline(0, ls="--", color=PALETTE["grey"], lw=0.9)
-        ax.set(xlabel="thousand tokens", ylim=(-1.2, None))
+        ax.set(xlabel="thousand tokens", ylim=(-1.8, None))
         ax.set_title(lang, loc="left")
     axes[0].set_ylabel("nats below word frequency")
     handles, labels = axes[0].get_legend_handles_labels()
