@@ -249,7 +249,8 @@ def test_a_claim_a_row_of_the_ledger_and_each_comparison_has_its_baselines():
     # LSA and trigrams are far ahead
     assert {row["beats the baseline"][:2] for row in rows[:4]} == {"no"}
     before_mse = [judge(c, finished)["direction"] for c in CLAIMS["static-08"].comparisons]
-    assert before_mse == ["reproduced"] * 2  # both correlation losses
+    # MLM alone is level with it, both correlation losses are ahead
+    assert before_mse == ["undecided", "reproduced", "reproduced"]
 
 
 @pytest.mark.parametrize("right, kept", [(0, 0), (10, 4), (50, 20), (90, 36), (100, 40)])

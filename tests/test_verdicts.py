@@ -18,6 +18,7 @@ from xlnb.pretraining.verdicts import (
     measured_by,
     noise_like,
     oriented,
+    p_value,
     passes_on_noise,
     read_decisions,
     verdict_shares,
@@ -91,10 +92,33 @@ def test_a_claim_without_seeds_values_or_learned_networks_is_undecided(runs, why
     assert judged.verdict == "undecided" and why in judged.why
 
 
-def test_the_gate_of_detection_can_be_left_open():
-    runs = runs_of(HIGH, LOW, detected=0.3)
-    assert judge_claim(AHEAD, replace(TAGS, detection=False), runs).verdict == "reproduced"
+def test_what_the_numbers_alone_say_stands_beside_the_gate():
+    gated = judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW, detected=0.3))
+    assert (gated.verdict, gated.ungated) == ("undecided", "reproduced")
     assert judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW, detected=0.6)).verdict == "reproduced"
+
+
+def test_two_arms_at_the_level_of_an_untrained_network_are_not_equivalent():
+    near = (60.1, 61, 60.2, 60.9, 61)
+    for level, verdict in ((59, "equivalent"), (62, "undecided")):
+        floor = {"untrained": lambda record, level=level: level}
+        measured = Comparison("tags, %", ("toy", "a"), ("toy", "b"), score, floor)
+        judged = judge_claim(measured, TAGS, runs_of(near, LOW))
+        assert judged.verdict == verdict and judged.small
+        assert judged.why == "" or judged.why == "no better than an untrained network"
+
+
+@pytest.mark.parametrize(
+    "values, verdict, expects, p",
+    [
+        ([2, 2, 2], "reproduced", "more", 0),
+        ([0, 0, 0], "equivalent", "more", 0),
+        ([0, 0, 0], "undecided", "more", 1),
+        ([3, 3, 3], "contradicted", "equal", 0),
+    ],
+)
+def test_the_p_value_without_a_spread(values, verdict, expects, p):
+    assert p_value(np.array(values, float), verdict, replace(TAGS, expects=expects)) == p
 
 
 def test_one_seed_is_no_run():

@@ -149,9 +149,9 @@ def unlearned(
     arms: dict[str, list[dict]],  # arm → records
 ) -> str:
     "Which arms have not learned, by the comparison's own threshold where it has one; '' where all have."
-    if not isinstance(measured, Comparison) or measured.learned is None:
+    if measured.learned is None:
         return _below_threshold(arms)
-    ahead = measured.ahead[1]
+    ahead = next(iter(arms))
     named = _lacking({ahead: arms[ahead]}, measured.learned)
     return f"has not learned what the claim needs: {named}" if named else ""
 
@@ -282,6 +282,7 @@ class Rule:
     value: Callable | None = None  # of its record, more being better
     # name → record → the same measure of the baseline
     baselines: dict[str, Callable] = field(default_factory=dict)
+    learned: Callable | None = None  # as in a `Comparison`, of the first arm
 
 # %% ../../nbs/pretraining/05_claims.ipynb #0fc7634a
 def _rule_direction(rule: Rule, numbers, signs, arms: dict) -> tuple[str, str]:  # of `_direction`

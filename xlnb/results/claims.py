@@ -130,9 +130,10 @@ SUMMARY = """\
 **{claims} claims of five papers, by our own networks: {reproduced} reproduced, {equivalent} \
 equivalent, {contradicted} contradicted, {undecided} undecided, {not_run} not run, {without} \
 not tested here.** Of the undecided, {undetected} test a discriminator that has learned less \
-than half of its loss, {few} have too few seeds or values, and {power} could have seen larger \
-effects only. {kept} of the {decided} decided ones stay so after Holm's correction over the \
-claims of a paper.
+than half of its loss ({hidden} of them would be contradicted by the numbers alone), {few} have \
+too few seeds or values, or arms no better than an untrained network, and {power} could have seen \
+larger effects only. {kept} of the {decided} decided ones stay so after Holm's correction over \
+the claims of a paper; {small} are significant and smaller than any effect of interest.
 
 **From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} \
 reproduced, {real_equivalent} without a difference of interest, {real_contradicted} \
@@ -158,6 +159,10 @@ def _reason(verdict: Verdict) -> str:  # why it is undecided: 'undetected', 'few
         return "undetected"
     return "few" if verdict.why else "power"
 
+
+def _hidden(verdicts: dict[str, Verdict]) -> int:  # that the numbers alone would contradict
+    return sum(v.ungated == "contradicted" != v.verdict for v in verdicts.values())
+
 # %% ../../nbs/results/10_claims.ipynb #5ummarn4
 def _kept(ours: dict[str, dict[str, Verdict]]) -> int:  # decided claims that stay so when corrected
     kept = 0
@@ -165,6 +170,10 @@ def _kept(ours: dict[str, dict[str, Verdict]]) -> int:  # decided claims that st
         for name, p in corrected(verdicts).items():
             kept += is_decided(verdicts[name]) and p < 0.05
     return kept
+
+
+def _only_decided(verdicts: dict[str, Verdict]) -> list[Verdict]:
+    return list(filter(is_decided, verdicts.values()))
 
 
 def _decided(verdicts: dict[str, Verdict]) -> set[str]:  # names of claims
@@ -186,6 +195,8 @@ def summary_numbers(
         "without": without,
         "decided": len(_decided(verdicts)),
         "kept": _kept(ours),
+        "hidden": _hidden(verdicts),
+        "small": sum(v.small and v.verdict != "equivalent" for v in _only_decided(verdicts)),
         "real": len(real),
         "real_decided": len(_decided(real)),
         "either": len(_decided(verdicts) | _decided(real)),

@@ -476,6 +476,12 @@ def _below(n):
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #f6426262
 _PARTS = ("body", "words")
+
+
+def _over_better_part(arms):  # nats
+    return _loss_elsewhere(arms["both"]) - max(_loss_elsewhere(arms[part]) for part in _PARTS)
+
+
 _FROZEN = "both, frozen body"
 _KD = "from scratch, distilled"
 _SHARES = ("20% of the text", "80% of the text")  # in the source language
@@ -522,7 +528,10 @@ RULES |= {
         _rule("tags: de-en before de-zh, points", _TWO[:1], _close_before_far),
     ],
     "metaxlm-08": _lead_rules("start over distilled, less that over scratch", [_KD]),
-    "metaxlm-10": _lead_rules("both over the better part, less that over scratch", _PARTS),
+    "metaxlm-10": [
+        *_lead_rules("both over the better part, less that over scratch", _PARTS),
+        _rule("nats elsewhere: both over the better part", ("both", *_PARTS), _over_better_part),
+    ],
     "metaxlm-11": [
         _rule(
             "tags: both is ahead of the shares in both, points",

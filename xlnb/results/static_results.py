@@ -693,7 +693,9 @@ _RUNS = {
         for c in _versus(_OWN, behind, _RETRIEVAL, "frequent")
     ],
     "static-08": [
-        c for arm in _DCCA for c in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})
+        comparison
+        for arm in ("MLM alone", *_DCCA)
+        for comparison in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})
     ],
     "static-09": [*_versus(_OWN, "dcca_ey, fastText", _RETRIEVAL, "frequent")],
     "static-10": [
