@@ -19,6 +19,7 @@ from xlnb.base.core import (
     check_types,
     choose,
     figure,
+    label_lines,
     parse_languages,
     run_facts,
     settings_from_arguments,
@@ -206,6 +207,6 @@ def layer_figure(by_task: dict):  # of `newest`
             if "others" in layers:
                 ax.plot(layers["layer"], layers["others"], color=colours[task], label=task)
         ax.set(title=model, xlabel="layer (0: embeddings)")
-        ax.legend(fontsize=7, frameon=False)
+    label_lines(axes[0, -1])
     axes[0, 0].set_ylabel("outside English, %")
     return fig
