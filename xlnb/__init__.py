@@ -151,8 +151,8 @@ __doc__ += """\
                              networks, records, one `run(recipe)`, a command line
     pretraining.claims       What a paper says, as comparisons of arms and rules over them; a direction over seeds,
                              and whether the better arm beats its baseline
-    pretraining.verdicts     One measure and one effect of interest for each claim, fixed in a file before the runs;
-                             what runs decide, what they could have seen, and rules that noise passes
+    pretraining.verdicts     One measure and one effect of interest for each claim, fixed in a file; what runs decide,
+                             what they could have seen, and rules that noise passes
 """
 
 # %% ../nbs/index.ipynb #c953b6a6
