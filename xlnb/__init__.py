@@ -152,7 +152,7 @@ __doc__ += """\
     pretraining.claims       What a paper says, as comparisons of arms and rules over them; a direction over seeds,
                              and whether the better arm beats its baseline
     pretraining.verdicts     One measure and one effect of interest for each claim, fixed in a file; what runs decide,
-                             what they could have seen, and rules that noise passes
+                             what they could have seen, and rules that take noise for a result
 """
 
 # %% ../nbs/index.ipynb #c953b6a6

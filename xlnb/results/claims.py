@@ -130,15 +130,14 @@ SUMMARY = """\
 **{claims} claims of five papers, by our own networks: {reproduced} reproduced, {equivalent} \
 equivalent, {contradicted} contradicted, {undecided} undecided, {not_run} not run, {without} \
 not tested here.** Of the undecided, {undetected} test a discriminator that has learned less \
-than half of its loss ({hidden} of them would be contradicted by the numbers alone), {few} have \
+than half of its loss (by the numbers alone {hidden} would be contradicted), {few} have \
 too few seeds or values, or arms no better than an untrained network, and {power} could have seen \
 larger effects only. {kept} of the {decided} decided ones stay so after Holm's correction over \
 the claims of a paper; {small} are significant and smaller than any effect of interest.
 
 **From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} \
-reproduced, {real_equivalent} without a difference of interest, {real_contradicted} \
-contradicted; the others have no five runs yet or stay open. {either} claims are decided in \
-one column or the other."""
+reproduced, {real_equivalent} equivalent, {real_contradicted} contradicted; {real_not_run} have \
+not been run. {either} claims are decided by one or the other{differing}."""
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn2
 def by_claim(ours: dict[str, dict[str, Verdict]]) -> dict[str, Verdict]:  # of `own_verdicts`
@@ -179,6 +178,22 @@ def _only_decided(verdicts: dict[str, Verdict]) -> list[Verdict]:
 def _decided(verdicts: dict[str, Verdict]) -> set[str]:  # names of claims
     return {name for name, verdict in verdicts.items() if is_decided(verdict)}
 
+# %% ../../nbs/results/10_claims.ipynb #5ummarn5
+def _reasons(verdicts: dict[str, Verdict]) -> dict[str, int]:  # reason → undecided claims
+    counts = Counter(_reason(v) for v in verdicts.values() if v.verdict == "undecided")
+    return {reason: counts[reason] for reason in ("undetected", "few", "power")}
+
+
+def _differing(ours: dict[str, Verdict], real: dict[str, Verdict]) -> str:
+    "Claims that are decided differently, as the end of a sentence; '' for none."
+    named = []
+    for name in sorted(_decided(ours) & _decided(real)):
+        if ours[name].verdict != real[name].verdict:
+            first = ours[name].verdict
+            second = real[name].verdict
+            named.append(f"{name} is {first} by our own networks, {second} from a real encoder")
+    return f"; {', '.join(named)}" if named else ""
+
 # %% ../../nbs/results/10_claims.ipynb #5ummarn3
 def summary_numbers(
     ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]
@@ -187,7 +202,6 @@ def summary_numbers(
     verdicts = by_claim(ours)
     counts = Counter(map(attrgetter("verdict"), verdicts.values()))
     of_real = Counter(map(attrgetter("verdict"), real.values()))
-    reasons = Counter(_reason(v) for v in verdicts.values() if v.verdict == "undecided")
     without = len(read_decisions("own")[1])
     numbers = {
         "claims": len(verdicts) + without,
@@ -203,7 +217,8 @@ def summary_numbers(
     }
     for name in VERDICTS:
         numbers |= {name: counts[name], f"real_{name}": of_real[name]}
-    return {"undetected": 0, "few": 0, "power": 0} | numbers | reasons
+    numbers |= {"real_not_run": of_real["not run"], "differing": _differing(verdicts, real)}
+    return numbers | _reasons(verdicts)
 
 # %% ../../nbs/results/10_claims.ipynb #f0rest01
 _COLOURS = {"reproduced": "blue", "equivalent": "sky", "undecided": "grey", "contradicted": "red"}
@@ -273,6 +288,9 @@ def plot_claims(ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]):
     return fig
 
 # %% ../../nbs/results/10_claims.ipynb #p0wer002
+_EFFECTS = ("no effect", "effect of interest", "the paper's effect")
+
+
 def power_rows(
     verdicts: dict[str, Verdict],
     decisions: dict[str, Decision],
@@ -282,11 +300,12 @@ def power_rows(
     rows = []
     for name, verdict in _drawn(verdicts).items():
         decision = decisions[name]
-        effects = {"no effect": 0.0, "effect of interest": decision.interest}
+        effects = [0.0, decision.interest]
         if decision.paper is not None and decision.expects != "equal":
-            effects["the paper's effect"] = abs(decision.paper)
+            effects.append(abs(decision.paper))
         row = {"claim": name, "spread over seeds": f"{verdict.spread:.2g} {decision.unit}"}
-        for title, effect in effects.items():
+        row |= dict.fromkeys(_EFFECTS, "")
+        for title, effect in zip(_EFFECTS, effects):
             shares = verdict_shares(decision, verdict.spread, effect, 5, generator)
             row[title] = f"{shares['reproduced']:.0%}"
         rows.append(row)
