@@ -1445,6 +1445,7 @@ EXPERIMENTS = {
         },
         _PHRASES,
         _SEEDS,
+        dict.fromkeys(("from scratch", "both", "both, dictionary"), tuple(range(5, 20))),
     ),
 }
 

@@ -44,14 +44,14 @@ class Experiment:
     arms: dict[str, dict]  # name → parameters in which the arm differs from the others
     shared: dict  # parameters of all arms
     seeds: tuple[int, ...] = (0, 1, 2)
+    more_seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)  # arm → seeds of it alone
 
     def runs(self) -> list[tuple[str, dict]]:
         "Arm and parameters of each run, the first seed of every arm before the second of any."
-        return [
-            (arm, {**self.shared, **changes, "seed": seed})
-            for seed in self.seeds
-            for arm, changes in self.arms.items()
-        ]
+        every = [(seed, arm) for seed in self.seeds for arm in self.arms]
+        for seed in sorted(set(chain.from_iterable(self.more_seeds.values()))):
+            every += [(seed, arm) for arm in self.arms if seed in self.more_seeds.get(arm, ())]
+        return [(arm, {**self.shared, **self.arms[arm], "seed": seed}) for seed, arm in every]
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #gr1dexp1
 @dataclass(frozen=True)
