@@ -1,0 +1,879 @@
+"""Derive the numbers of README.md and of the openings of results notebooks again: python tools/rederive.py
+
+Nothing is imported from xlnb: records are read as JSON, runs are selected by their parameters, and means, deviations
+and intervals are computed here. Every number in digits that a text shows is either derived below or listed as text (a
+setting, a section, a year); the script names those that are neither and those that differ, and ends with 1."""
+
+import json, re, sys
+from functools import cache, partial
+from pathlib import Path
+from statistics import mean, stdev
+
+from scipy.stats import t as student
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "data" / "results"
+RESULTS = ROOT / "nbs" / "results"
+
+
+# --- records -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def records(notebook: str) -> tuple[dict, ...]:
+    "The records of a notebook, file by file, oldest first."
+    lines = []
+    for path in (RECORDS / f"{notebook}.jsonl", *sorted(RECORDS.glob(f"{notebook}.*.jsonl"))):
+        if path.exists():
+            lines += path.read_text(encoding="utf-8").splitlines()
+    return tuple(map(json.loads, lines))
+
+
+FORMER = {"relative_bias_init": "relative_start", "rtd_weight": "lam"}  # names in older records
+FREE = {
+    "seed",
+    "max_minutes",
+    "checkpoint_minutes",
+    "micro_tokens",
+    "out",
+    "compiled",
+    "test_lines",
+}
+
+
+def value_of(record: dict, name: str, default=None):
+    parameters = record["parameters"]
+    return parameters.get(name, parameters.get(FORMER.get(name), default))
+
+
+def runs(notebook: str, **wanted) -> dict[int, dict]:
+    "The newest finished run of every seed; runs that differ in anything else that both have raise."
+    chosen = {}
+    for record in records(notebook):
+        if all(value_of(record, name, value) == value for name, value in wanted.items()):
+            if record["run"]["finished"]:
+                chosen[record["parameters"]["seed"]] = record
+    assert chosen, (notebook, wanted)
+    first, *others = (record["parameters"] for record in chosen.values())
+    for other in others:
+        both = (first.keys() & other.keys()) - FREE
+        differing = {name for name in both if first[name] != other[name]}
+        assert not differing, (notebook, wanted, differing)
+    return chosen
+
+
+def column(record: dict, name: str) -> list[float]:
+    return record["tables"]["curve"][name]
+
+
+def at_the_end(record: dict, name: str) -> float:
+    return column(record, name)[-1]
+
+
+# --- statistics ----------------------------------------------------------------------------------------------------
+
+
+def spread(values) -> list[float]:
+    "Mean and standard deviation of the sample."
+    values = list(values)
+    return [mean(values), stdev(values)]
+
+
+def interval(values) -> list[float]:
+    "Mean and half of the 95 % interval by Student's t."
+    values = list(values)
+    return [mean(values), student.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5]
+
+
+def difference(first: dict, second: dict, measure) -> list[float]:
+    "Interval of first minus second, seed by seed."
+    return interval(
+        measure(first[seed]) - measure(second[seed])
+        for seed in sorted(first.keys() & second.keys())
+    )
+
+
+# --- measures ------------------------------------------------------------------------------------------------------
+
+
+def by_layer(
+    record: dict, test: str, measure: str, system: str = "", pair: str = "[^/]+"
+) -> list[float]:
+    "Percent by layer, mean over pairs; metrics of a layer each or of all in a list."
+    pattern = re.compile(
+        rf"{re.escape(test)}/{pair}/{system + '/' if system else ''}layer(\d*)/{re.escape(measure)}"
+    )
+    layers = {}
+    for name, value in record["metrics"].items():
+        if found := pattern.fullmatch(name):
+            scores = {int(found[1]): value} if found[1] else dict(enumerate(value))
+            for layer, score in scores.items():
+                layers.setdefault(layer, []).append(100 * score)
+    return [mean(layers[layer]) for layer in sorted(layers)]
+
+
+def baseline(record: dict, test: str, system: str, measure: str = "acc@1c") -> float:
+    values = []
+    for name, value in record["metrics"].items():
+        words = name.split("/")
+        if (words[0], words[2:]) == (test, [system, measure]):
+            values.append(100 * value)
+    return mean(values)
+
+
+def at_held_out_layer(
+    record: dict, test: str, when: int = -1, system: str = "", pair: str = "[^/]+"
+) -> float:
+    "Accuracy at the layer above 0 that is best at retrieving held-out text."
+    scores = by_layer(record, test, "acc@1c", system, pair)
+    held_out = []
+    for layer in range(1, len(scores)):
+        held_out.append(column(record, f"held_out/found_layer{layer}")[when])
+    return scores[1 + held_out.index(max(held_out))]
+
+
+def million_tokens(chosen: dict) -> float:
+    return mean(record["run"]["tokens"] for record in chosen.values()) / 1e6
+
+
+# --- texts ---------------------------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"(?<![\w.])[+−-]?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
+# not numbers: enumerations, names with numbers, the k of accuracy@k
+NAMES = re.compile(r"^\d+\. |\b[\w*]*[A-Za-z]-\d+\b|\b\d-bit\b|@\d+", flags=re.M)
+
+
+def plain(text: str) -> str:
+    "Without tables, links' addresses, pictures, code and names of notebooks."
+    text = re.sub(r"```.*?```", " ", text, flags=re.S)
+    text = re.sub(r"^\|.*$", " ", text, flags=re.M)
+    text = re.sub(r"`[^`]*`|!\[[^\]]*\]\([^)]*\)", " ", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", lambda m: " " if re.match(r"\d", m[1]) else m[1], text)
+    return NAMES.sub(" ", text)
+
+
+def opening(name: str) -> str:
+    "What stands before the first section of a notebook, in text and in displayed text."
+    nb = json.loads((RESULTS / f"{name}.ipynb").read_text(encoding="utf-8"))
+    parts = []
+    for cell in nb["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            before, *more = re.split(r"^## .*$", source, maxsplit=1, flags=re.M)
+            parts.append(before)
+            if more:
+                break
+        else:
+            for output in cell.get("outputs", []):
+                parts.append("".join(output.get("data", {}).get("text/markdown", [])))
+    return plain("\n".join(parts))
+
+
+def readme() -> str:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return plain(text.split("## What the runs say")[1].split("\n## ")[0])
+
+
+def shows(shown: str, value: float) -> bool:
+    "Whether a number in digits is a value, rounded to as many places."
+    digits = shown.replace(",", "").replace("−", "-")
+    places = len(digits.partition(".")[2])
+    step = 1000 if not places and digits.endswith("000") else 10.0**-places
+    if digits[0] not in "+-":
+        value = abs(value)
+    return abs(float(digits) - value) <= step / 2 + 1e-9
+
+
+def differences(text: str, expected: list) -> list[str]:
+    "What differs between the numbers of a text and the expected ones: derived (numbers), or listed as text."
+    found = list(NUMBER.finditer(text))
+    messages = []
+    for match, value in zip(found, expected):
+        shown = match[0]
+        if not (shown == value if isinstance(value, str) else shows(shown, value)):
+            around = " ".join(text[max(0, match.start() - 60) : match.end() + 20].split())
+            messages.append(
+                f"{shown} where {value if isinstance(value, str) else round(value, 5)} is expected: …{around}…"
+            )
+            break
+    if not messages and len(found) != len(expected):
+        messages.append(
+            f"{len(found)} numbers, {len(expected)} expected: {[m[0] for m in found[len(expected) :]]}"
+        )
+    return messages
+
+
+# --- XLM-E -----------------------------------------------------------------------------------------------------------
+
+XLM_E = "03_xlm_e"
+CAPTIONS = "multi30k-2016"
+_LOCAL = {
+    "relative_bias_init": "local",
+    "mismatched": False,
+    "contrast": 0.0,
+    "relative_positions": "gated",
+    "width": 128,
+}
+
+
+def auc(record):
+    return column(record, "held_out/text_rtd_auc_drawn")[-1]
+
+
+def last_layer(record, system="", test=CAPTIONS):
+    return by_layer(record, test, "acc@1c", system)[-1]
+
+
+def scores(chosen: dict, measure=last_layer, *more) -> list[float]:
+    return spread(measure(record, *more) for record in chosen.values())
+
+
+def starts(corpus, start, steps):
+    wanted = _LOCAL | {
+        "relative_bias_init": start,
+        "corpus": corpus,
+        "steps": steps,
+        "rtd_weight": 5.0,
+    }
+    return runs(XLM_E, tasks="mrtd+trtd", **wanted)
+
+
+def long_runs(tasks, mismatched=False):
+    return runs(XLM_E, tasks=tasks, steps=24_000, mismatched=mismatched)
+
+
+def wide_runs(tasks, mismatched=False):
+    return runs(XLM_E, tasks=tasks, size="small", mismatched=mismatched)
+
+
+def bible_run(tasks):
+    return runs(XLM_E, tasks=tasks, size="base", mismatched=False)[0]
+
+
+# --- MetaXLM ---------------------------------------------------------------------------------------------------------
+
+META = "05_meta_xlm"
+_PHRASES = {
+    "corpus": "cldr",
+    "source_share": None,
+    "distil": 0.0,
+    "frozen": False,
+    "dictionaries": "none",
+}
+_ARMS = {
+    "from scratch": {"parts": "none", "steps": 1200},
+    "from scratch, all steps": {"parts": "none", "steps": 2800},
+    "from scratch, random start": {"parts": "none", "steps": 1200, "relative_bias_init": "random"},
+    "both": {"parts": "both"},
+    "body": {"parts": "body"},
+    "words": {"parts": "embeddings"},
+    "scattered": {"parts": "both", "meta_order": "scattered"},
+}
+
+
+def starts_from(arm):
+    return runs(
+        META, **_PHRASES | {"relative_bias_init": "local", "meta_order": "text"} | _ARMS[arm]
+    )
+
+
+def base_start(parts, steps=800):
+    return runs(META, size="base", parts=parts, steps=steps)[0]
+
+
+def losses_elsewhere(record) -> dict[str, float]:
+    "Nats below word frequency at the end, of the languages that the start has not read."
+    ahead = {}
+    for lang, frequency in record["unigram"].items():
+        if lang != record["parameters"]["source_lang"]:
+            ahead[lang] = frequency - column(record, f"held_out/mlm/{lang}")[-1]
+    return ahead
+
+
+def below_frequency(record) -> float:
+    return mean(losses_elsewhere(record).values())
+
+
+def ahead(first, second="from scratch"):
+    return difference(starts_from(first), starts_from(second), below_frequency)
+
+
+# --- VECO, static vectors --------------------------------------------------------------------------------------------
+
+
+def veco_runs(tasks):
+    wanted = {"corpus": "multi30k", "steps": 4000, "mismatched": False, "text_partner": "none"}
+    return runs("06_veco", tasks=tasks, **wanted)
+
+
+def pulled(shuffled, **teacher):
+    "Runs of three languages whose frequent words are pulled, with a teacher and with the same one shuffled."
+    wanted = {
+        "langs": "de,en,fr",
+        "steps": 5000,
+        "transfer_steps": 1000,
+        "loss": "dcca_ey",
+        "most_words": 1000,
+    }
+    return runs("07c_static_runs", shuffled=shuffled, **wanted, **teacher)
+
+
+def gained(record, test):
+    "Points over the run that it continues, each at its own held-out layer."
+    return at_held_out_layer(record, test) - at_held_out_layer(record, test, 0, "before")
+
+
+def over_shuffled(test, **teacher):
+    return difference(
+        pulled(False, **teacher), pulled(True, **teacher), lambda record: gained(record, test)
+    )
+
+
+# --- XY-LENT, downstream tasks ---------------------------------------------------------------------------------------
+
+
+def bitext_runs(tasks, bitext="x-y", sampler="entropic"):
+    return runs("04_xy_lent", corpus="multi30k", bitext=bitext, tasks=tasks, sampler=sampler)
+
+
+def found(record, pair):
+    return at_held_out_layer(record, CAPTIONS, pair=pair)
+
+
+def found_by_language(first: dict, second: dict) -> list:
+    "Differences between two languages other than English and with English, each with its number of seeds."
+    values = []
+    for pair in ("others", "pivot"):
+        values += [*difference(first, second, partial(found, pair=pair)), len(first)]
+    return values
+
+
+def carried(encoder) -> float:
+    "Part-of-speech tags learned in English, in languages that no encoder has read; mean over seeds."
+    by_seed = []
+    for record in records("08a_downstream_results"):
+        p = record["parameters"]
+        if (p.get("tasks"), p["encoder"], p.get("langs")) == ("pos", encoder, ""):
+            rows = zip(
+                record["scores"]["measure"], record["scores"]["target"], record["scores"]["score"]
+            )
+            by_seed.append(
+                mean(s for m, lang, s in rows if m == "accuracy" and lang not in ("de", "en", "fr"))
+            )
+    return mean(by_seed)
+
+
+# --- real encoders ---------------------------------------------------------------------------------------------------
+
+
+def encoder_record(model: str) -> dict:
+    return [r for r in records("08b_real_encoders") if r["parameters"]["model"] == model][-1]
+
+
+def tatoeba(model: str) -> list[float]:
+    "Accuracy by layer, centred, mean of both directions over all pairs."
+    lists = []
+    for name, values in encoder_record(model)["metrics"].items():
+        if re.fullmatch(r"tatoeba/[^/]+/(forward|backward)/layer/acc@1c", name):
+            lists.append(values)
+    assert len(lists) == 72
+    return [100 * mean(layer) for layer in zip(*lists)]
+
+
+def aer(model: str, reading: str = "apart") -> list[float]:
+    lists = []
+    for name, values in encoder_record(model)["metrics"].items():
+        if re.fullmatch(rf"gold/[^/]+/{reading}/layer/aer-optimal_transport", name):
+            lists.append(values)
+    assert len(lists) == 4
+    return [100 * mean(layer) for layer in zip(*lists)]
+
+
+def minutes(model: str) -> float:
+    return sum(encoder_record(model)["run"]["processor_minutes"].values())
+
+
+ENCODERS = ("multilingual-e5-small", "all-MiniLM-L6-v2", "mlm-tlm-tiny", "xlm-e-tiny")
+
+
+def task_rows(model: str, task: str, **wanted) -> list[dict]:
+    "The rows of the newest record of a task."
+    chosen = []
+    for record in records("08g_real_downstream"):
+        if (record["parameters"]["model"], record["parameters"]["task"]) == (model, task):
+            chosen = [dict(zip(record["rows"], row)) for row in zip(*record["rows"].values())]
+    return [row for row in chosen if wanted.items() <= row.items()]
+
+
+def task_score(model: str, task: str, languages, **wanted) -> float:
+    "Mean over languages; of rows of several draws, the mean over the draws of a language comes first."
+    by_language = {}
+    for row in task_rows(model, task, **wanted):
+        by_language.setdefault(row["target"], []).append(row["score"])
+    if languages == "elsewhere":
+        languages = by_language.keys() - {"en"}
+    return mean(mean(by_language[lang]) for lang in languages)
+
+
+# --- objectives on a trained encoder ---------------------------------------------------------------------------------
+
+UPPER = (9, 10, 11, 12)
+MIDDLE = (6, 7, 8)
+
+
+def continued(tasks, steps=150):
+    return runs("08d_real_objectives", tasks=tasks, steps=steps)
+
+
+def change(test, measure, layers, pair="[^/]+"):
+    "Record → points that a band of layers has changed by."
+
+    def changed(record):
+        after = by_layer(record, test, measure, "", pair)
+        before = by_layer(record, test, measure, "before", pair)
+        return mean(after[layer] - before[layer] for layer in layers)
+
+    return changed
+
+
+# --- MetaXLM from a real encoder -------------------------------------------------------------------------------------
+
+
+def real_start(**wanted):
+    usual = {"steps": 400, "rows": "matched", "dictionaries": "none", "distil": 0.0}
+    return runs("08e_real_meta_xlm", **usual | wanted)
+
+
+def real_loss(record) -> float:
+    "Nats below word frequency at the end, mean of German, Russian and Chinese."
+    metrics = record["metrics"]
+    return mean(
+        metrics[f"final/{lang}/unigram"] - metrics[f"final/{lang}/mlm"]
+        for lang in ("de", "ru", "zh")
+    )
+
+
+def real_tags(record) -> float:
+    "Tags elsewhere, at the layer that is best in English; percent."
+    metrics = record["metrics"]
+    english = metrics["pos/en-en/layer/accuracy"]
+    layer = english.index(max(english))
+    return 100 * mean(
+        metrics[f"pos/en-{lang}/layer/accuracy"][layer] for lang in ("de", "ru", "zh")
+    )
+
+
+def words_alone(record) -> float:
+    return 100 * mean(
+        record["metrics"][f"pos/en-{lang}/words/accuracy"] for lang in ("de", "ru", "zh")
+    )
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def claim_tables() -> list[list[dict]]:
+    "The tables of 10_claims that have a verdict, as rows."
+    nb = json.loads((RESULTS / "10_claims.ipynb").read_text(encoding="utf-8"))
+    tables = []
+    for cell in nb["cells"]:
+        for output in cell.get("outputs", []):
+            html = "".join(output.get("data", {}).get("text/html", []))
+            lines = re.findall(r"<tr[^>]*>(.*?)</tr>", html, flags=re.S)
+            cells = [
+                [
+                    re.sub(r"<[^>]+>", "", c).strip()
+                    for c in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line, re.S)
+                ]
+                for line in lines
+            ]
+            if cells and "verdict" in cells[0]:
+                tables.append([dict(zip(cells[0], row)) for row in cells[1:]])
+    return tables
+
+
+def own_and_real() -> tuple[list[dict], list[dict]]:
+    *own, real = claim_tables()
+    return [row for table in own for row in table], real
+
+
+def is_decided(row: dict) -> bool:
+    return row["verdict"].startswith(("reproduced", "equivalent", "contradicted"))
+
+
+def counted(rows: list[dict], *beginnings) -> list[int]:
+    return [sum(row["verdict"].startswith(beginning) for row in rows) for beginning in beginnings]
+
+
+VERDICTS = ("reproduced", "equivalent", "contradicted", "undecided", "not run", "not tested here")
+
+
+def summary_of_claims() -> list[float]:
+    "The numbers of the first paragraphs of 10_claims, counted in its tables."
+    own, real = own_and_real()
+    undecided = [row for row in own if row["verdict"].startswith("undecided")]
+    undetected = [row for row in undecided if "the discriminator" in row["verdict"]]
+    plain_ones = [row for row in undecided if row["verdict"] == "undecided"]
+    decided = [row for row in own if is_decided(row)]
+    hidden = [row for row in undecided if "by the numbers alone contradicted" in row["verdict"]]
+    kept = [row for row in decided if row["after Holm"] == "significant"]
+    small = [row for row in decided if "smaller than of interest" in row["verdict"]]
+    numbers = [len(own), *counted(own, *VERDICTS), len(undetected), len(hidden)]
+    numbers += [
+        len(undecided) - len(undetected) - len(plain_ones),
+        len(plain_ones),
+        len(kept),
+        len(decided),
+        len(small),
+    ]
+    decided_real = [row["claim"] for row in real if is_decided(row)]
+    numbers += [
+        len(decided_real),
+        len(real),
+        *counted(real, *VERDICTS[:3]),
+        counted(real, "not run")[0],
+    ]
+    return [*numbers, len({row["claim"] for row in decided} | set(decided_real))]
+
+
+# claim → mean and half of the interval, above zero on the paper's side
+OWN = {
+    "xlme-07": lambda: difference(
+        task_runs("mlm+tlm"), task_runs("mlm"), lambda r: at_held_out_layer(r, CAPTIONS)
+    ),
+    "xylent-03": lambda: bitext_difference("others"),
+    "metaxlm-01": lambda: ahead("both"),
+    "metaxlm-02": lambda: difference(
+        runs(META, corpus="cldr", dictionaries="cldr"), starts_from("both"), below_frequency
+    ),
+    "metaxlm-08": lambda: difference(starts_from("both"), runs(META, distil=1.0), below_frequency),
+    "metaxlm-09": lambda: difference(starts_from("both"), runs(META, frozen=True), below_frequency),
+    "metaxlm-10": lambda: over_better_part(
+        starts_from("both"), starts_from("body"), starts_from("words"), below_frequency
+    ),
+}
+REAL = {
+    "metaxlm-01": lambda: difference(real_start(parts="both"), real_start(parts="none"), real_loss),
+    "metaxlm-10": lambda: over_better_part(
+        *(real_start(parts=p) for p in ("both", "body", "embeddings")), real_loss
+    ),
+}
+
+
+def task_runs(tasks):
+    return runs(
+        XLM_E,
+        tasks=tasks,
+        corpus="multi30k",
+        steps=6000,
+        mismatched=False,
+        relative_bias_init="local",
+    )
+
+
+def bitext_difference(pair):
+    return difference(
+        bitext_runs("mlm+tlm"), bitext_runs("mlm+tlm", "en-x", "exponent"), lambda r: found(r, pair)
+    )
+
+
+def over_better_part(both: dict, first: dict, second: dict, measure) -> list[float]:
+    better = {}
+    for seed in both.keys() & first.keys() & second.keys():
+        better[seed] = measure(both[seed]) - max(measure(first[seed]), measure(second[seed]))
+    return interval(better.values())
+
+
+def check_effects() -> list[str]:
+    "Effects that the tables of 10_claims show and the records do not give."
+    messages = []
+    for rows, derivations in zip(own_and_real(), (OWN, REAL)):
+        effects = {row["claim"]: row["effect"] for row in rows}
+        for claim, derive in derivations.items():
+            shown = NUMBER.findall(effects[claim])[:2]
+            derived = derive()
+            if not all(map(shows, shown, derived)):
+                messages.append(f"{claim}: {effects[claim]} where {derived} is derived")
+    return messages
+
+
+# --- every number of every text, in its order ------------------------------------------------------------------------
+
+
+def readme_numbers() -> list:
+    ledger = summary_of_claims()[:7]
+    masked, random, detector = (
+        wide_runs(t, m) for t, m in (("mlm+tlm", False), ("mlm+tlm", True), ("mrtd+trtd", False))
+    )
+    detector_random = wide_runs("mrtd+trtd", True)
+    speeds = [r for r in records("gpu") if r.get("phase") == "speed" and "mfu" in r]
+    newest = [
+        r for r in speeds if r["code"] == speeds[-1]["code"] and r["case"].endswith(" tokens")
+    ]
+    fastest = max(newest, key=lambda r: r["tokens_per_second"])
+    bible = bible_run("mlm+tlm")
+    lead = below_frequency(base_start("both")) - below_frequency(base_start("none"))
+    return [
+        *ledger, "1,000", "0.1",
+        *scores(starts("cldr", "local", 2700), auc), *scores(starts("cldr", "random", 2700), auc),
+        *scores(long_runs("mlm+tlm")), *scores(long_runs("mrtd+trtd")), million_tokens(long_runs("mlm+tlm")),
+        scores(long_runs("mrtd+trtd"), last_layer, "untrained")[0],
+        mean(baseline(r, CAPTIONS, "lsa") for r in long_runs("mlm+tlm").values()),
+        *ahead("both"), *ahead("both", "from scratch, all steps"),
+        *scores(veco_runs("denoise"), at_held_out_layer, CAPTIONS),
+        *scores(veco_runs("mlm+tlm"), at_held_out_layer, CAPTIONS),
+        *scores(veco_runs("ca-mlm+tlm"), at_held_out_layer, CAPTIONS), million_tokens(veco_runs("denoise")),
+        *over_shuffled(CAPTIONS, teacher="lsa"), *over_shuffled("tatoeba", teacher="lsa"),
+        *over_shuffled(CAPTIONS, teacher="x2static"), "95",
+        "256", *scores(masked), *scores(random), *scores(detector), *scores(detector_random),
+        scores(detector, last_layer, "untrained")[0],
+        "768", last_layer(bible, test="bible"), baseline(bible, "bible", "trigrams", "acc@1"),
+        last_layer(bible_run("mrtd+trtd"), test="bible"), lead,
+        fastest["tokens_per_second"], 100 * fastest["mfu"],
+    ]  # fmt: skip
+
+
+def xlm_e_numbers() -> list:
+    phrases = starts("cldr", "local", 2700), starts("cldr", "random", 2700)
+    captions = starts("multi30k", "local", 6000), starts("multi30k", "random", 6000)
+    masked, random, detector = (
+        long_runs("mlm+tlm"),
+        long_runs("mlm+tlm", True),
+        long_runs("mrtd+trtd"),
+    )
+    gains = [
+        scores(detector, at_the_end, name) for name in ("held_out/trtd_gap", "held_out/tlm_gap")
+    ]
+    return [
+        "0.5", "95", *scores(phrases[0], auc), *scores(phrases[1], auc), len(phrases[0]),
+        *scores(captions[0], auc), *scores(captions[1], auc), len(captions[1]),
+        *scores(masked), "1,000", len(masked), "0.1", mean(map(last_layer, random.values())), len(random),
+        *scores(detector), len(detector), scores(detector, last_layer, "untrained")[0], *gains[0], *gains[1],
+    ]  # fmt: skip
+
+
+def xy_lent_numbers() -> list:
+    both, english, replaced = (
+        bitext_runs("mlm+tlm"),
+        bitext_runs("mlm+tlm", "en-x", "exponent"),
+        bitext_runs("mrtd+trtd"),
+    )
+    gain = difference(both, english, lambda r: column(r, "held_out/tlm_gap")[-1])
+    return [*found_by_language(both, english), *gain, len(both), *found_by_language(replaced, both)]
+
+
+def meta_xlm_numbers() -> list:
+    both, scratch = starts_from("both"), starts_from("from scratch")
+    settings = both[0]["parameters"]
+    longer = starts_from("from scratch, all steps")
+    late = starts_from("from scratch, random start")
+    learned = [min_ahead for r in late.values() if (min_ahead := min(all_losses(r))) >= 0.5]
+    values = [
+        "0.5",
+        "95",
+        meta_tokens(both),
+        settings["steps"],
+        settings["meta_steps"],
+        longer[0]["parameters"]["steps"],
+    ]
+    values += [*ahead("both"), len(both.keys() & scratch.keys())]
+    values += [*ahead("both", "from scratch, all steps"), len(both.keys() & longer.keys())]
+    for arm in ("body", "words", "scattered"):
+        values += [*ahead(arm), len(starts_from(arm))]
+    return [*values, len(learned), len(late), "3"]
+
+
+def all_losses(record) -> list[float]:
+    return [
+        freq - column(record, f"held_out/mlm/{lang}")[-1]
+        for lang, freq in record["unigram"].items()
+    ]
+
+
+def meta_tokens(chosen: dict) -> float:
+    "Millions read by the monolingual model."
+    return mean(record["meta"]["tokens"] for record in chosen.values()) / 1e6
+
+
+def real_encoder_numbers() -> list:
+    e5, english, masked, detector = ENCODERS
+    apart, joint = aer(e5), aer(e5, "joint")
+    best = apart.index(min(apart))
+    top = tatoeba(e5)
+    small = min(aer(masked)), min(aer(detector)), max(tatoeba(masked)), max(tatoeba(detector))
+    blocks = min(aer(detector)[1:]), max(aer(masked)[1:])
+    every = sum(map(minutes, ENCODERS))
+    return [
+        best, min(apart), apart[-1], max(top), top.index(max(top)), "10", "9", "7", min(apart), min(joint),
+        max(tatoeba(english)), min(aer(english)), *small, *blocks, every, minutes(e5),
+    ]  # fmt: skip
+
+
+def downstream_numbers() -> list:
+    e5, english = ENCODERS[:2]
+    words = [task_score("baselines", task, "elsewhere", system="words") for task in ("pos", "ner")]
+    tags = {
+        model: [task_score(model, "pos", langs) for langs in ("elsewhere", ["en"])]
+        for model in (e5, english)
+    }
+    entailment = task_score(e5, "xnli", ["en"]), task_score(e5, "xnli", "elsewhere")
+    asian = [task_score(e5, task, [lang]) for task in ("pos", "ner") for lang in ("ja", "zh")]
+    return [
+        "150", tags[e5][0], words[0], "300", task_score(e5, "ner", "elsewhere"), words[1],
+        peak(e5, "pos"), peak(e5, "ner"), "7", entailment[0] - entailment[1], *entailment, "250",
+        tags[english][1], tags[e5][1], tags[english][0], *asian,
+    ]  # fmt: skip
+
+
+def peak(model: str, task: str) -> int:
+    "The layer that is best in the other languages."
+    for record in records("08g_real_downstream"):
+        if (record["parameters"]["model"], record["parameters"]["task"]) == (model, task):
+            elsewhere = record["layers"]["others"]
+    return record["layers"]["layer"][elsewhere.index(max(elsewhere))]
+
+
+def gone(masked: dict, replaced: dict) -> list[float]:
+    "By seed, the percentage of the difference in the training domain that three components fewer take away."
+    whole = change("own", "acc@1c", UPPER)
+    without = change("own", "acc@1c-3pc", UPPER)
+    shares = []
+    for seed in masked:
+        kept = (without(masked[seed]) - without(replaced[seed])) / (
+            whole(masked[seed]) - whole(replaced[seed])
+        )
+        shares.append(100 * (1 - kept))
+    return shares
+
+
+def log_odds(test: str, record: dict) -> float:
+    "Change of the log-odds of a right answer in the upper layers."
+    shares = []
+    for system in ("before", ""):
+        scores_of_layers = by_layer(record, test, "acc@1c", system)
+        shares.append(mean(scores_of_layers[layer] for layer in UPPER) / 100)
+    before, after = (math.log(share / (1 - share)) for share in shares)
+    return after - before
+
+
+def wrong(test: str, system: str, chosen: dict) -> float:
+    "Percent of wrong answers in the upper layers."
+    shares = []
+    for record in chosen.values():
+        scores_of_layers = by_layer(record, test, "acc@1c", system)
+        shares.append(mean(100 - scores_of_layers[layer] for layer in UPPER))
+    return mean(shares)
+
+
+def ratios(name: str, masked: dict, replaced: dict) -> list[float]:
+    "How many times as far the upper layers move with replaced tokens, by layer."
+    by_number = []
+    for layer in UPPER:
+        key = f"{name}/layer{layer}"
+        by_number.append(mean(replaced[s]["metrics"][key] / masked[s]["metrics"][key] for s in masked))
+    return by_number
+
+
+def objectives_numbers() -> list:
+    masked, replaced = continued("mlm+tlm"), continued("mrtd+trtd")
+    own = partial(change, "own", layers=UPPER)
+    titles = [own("acc@1c"), change("tatoeba", "acc@1c", UPPER), change("gold", "aer", MIDDLE)]
+    titles.append(change("gold", "aer", UPPER))
+    r_own, r_far, r_middle, r_upper = (mean(map(measure, replaced.values())) for measure in titles)
+    m_own, m_far, m_middle, m_upper = (mean(map(measure, masked.values())) for measure in titles)
+    apart = partial(difference, masked, replaced)
+    odds = [interval(map(partial(log_odds, test), replaced.values())) for test in ("own", "tatoeba")]
+    rates = [wrong(test, system, replaced) for test in ("own", "tatoeba") for system in ("before", "")]
+    return [
+        "9", "12", r_own, r_far, m_own, m_far, *apart(titles[0]),
+        "6", "8", r_middle, m_middle, r_upper, m_upper, *apart(titles[3]),
+    ] + [*rates, *odds[0], *odds[1], *apart(own("acc@1c-3pc")), min(gone(masked, replaced))]  # fmt: skip
+
+
+def real_start_numbers() -> list:
+    scratch, both = real_start(parts="none"), real_start(parts="both")
+    words, body = real_start(parts="embeddings"), real_start(parts="body")
+    leads = [difference(chosen, scratch, real_loss) for chosen in (both, words, body)]
+    better = over_better_part(both, body, words, real_loss)
+    tokens = mean(record["run"]["tokens"] for record in both.values())
+    return [
+        tokens, leads[0][0], *leads[0],
+        mean(map(real_loss, both.values())), mean(map(real_loss, scratch.values())), "95",
+        *leads[1], *leads[2], *better, 100 * leads[1][0] / leads[0][0],
+        mean(map(real_tags, both.values())), mean(map(words_alone, both.values())),
+        *difference(both, scratch, real_tags),
+    ]  # fmt: skip
+
+
+def claims_numbers() -> list:
+    return [*summary_of_claims(), "95"]
+
+
+def preparation_numbers() -> list:
+    record = [r for r in records("benchmarks") if r.get("measurement") == "preparation"][-1]
+    tokenizers = record["tables"]["tokenizers"]
+    alone = sum(tokenizers["tokens"]) / sum(tokenizers["cpu"])
+    rates = [
+        record[name]["tokens"] / record[name]["rows"][-1]["cpu"] for name in ("one", "several")
+    ]
+    largest = max(row["resident"] for name in ("one", "several") for row in record[name]["rows"])
+    shares = [100 * rate / alone for rate in rates]
+    return [
+        "100",
+        "1,000",
+        record["files"],
+        largest / 1e9,
+        record["bytes"] / 1e9,
+        rates[0],
+        *shares,
+    ]
+
+
+# settings, sections, years, and pilots of which no record was kept
+TEXT = {
+    "04b_dro_runs": ["6.6", "2021"],
+    "04c_continued": ["8", "6", "7", "5"],
+    "06b_veco_results": ["0.5", "95", "0"],
+    "07c_static_runs": ["2022", "160", "60"],
+    "07d_static_results": ["95", "0.5", "95", "0"],
+    "08f_real_translation": ["60", "15,000", "5.17", "5.32", "0.00", "2021", "12", "384"],
+    "11_benchmarks": ["250,000", "8,000", "40", "1,024", "4,096", "8"],
+}
+DERIVED = {
+    "03a_xlm_e_results": xlm_e_numbers,
+    "04d_xy_lent_results": xy_lent_numbers,
+    "05a_meta_xlm_results": meta_xlm_numbers,
+    "08a_downstream_results": lambda: [carried("MLM + TLM") - carried("untrained")],
+    "08b_real_encoders": real_encoder_numbers,
+    "08e_real_meta_xlm": real_start_numbers,
+    "08g_real_downstream": downstream_numbers,
+    "10_claims": claims_numbers,
+    "11a_preparation_runs": preparation_numbers,
+}
+
+
+def main() -> int:
+    texts = {"README.md": (readme(), readme_numbers)}
+    for path in sorted(RESULTS.glob("*.ipynb")):
+        texts[path.stem] = (
+            opening(path.stem),
+            DERIVED.get(path.stem, partial(TEXT.get, path.stem, [])),
+        )
+    failed = 0
+    for name, (text, expected) in texts.items():
+        values = expected()
+        messages = differences(text, values)
+        failed += len(messages)
+        derived = sum(not isinstance(value, str) for value in values)
+        print(
+            f"{name}: {derived} derived, {len(values) - derived} listed{'; ' if messages else ''}{'; '.join(messages)}"
+        )
+    effects = check_effects()
+    print(
+        f"10_claims: effects of {len(OWN) + len(REAL)} claims derived{'; ' if effects else ''}{'; '.join(effects)}"
+    )
+    return 1 if failed or effects else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
