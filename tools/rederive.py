@@ -4,7 +4,7 @@ Nothing is imported from xlnb: records are read as JSON, runs are selected by th
 and intervals are computed here. Every number in digits that a text shows is either derived below or listed as text (a
 setting, a section, a year); the script names those that are neither and those that differ, and ends with 1."""
 
-import json, re, sys
+import json, math, re, sys
 from functools import cache, partial
 from pathlib import Path
 from statistics import mean, stdev
@@ -766,12 +766,12 @@ def wrong(test: str, system: str, chosen: dict) -> float:
 
 
 def ratios(name: str, masked: dict, replaced: dict) -> list[float]:
-    "How many times as far the upper layers move with replaced tokens, by layer."
-    by_number = []
+    "How many times as far the upper layers move with replaced tokens, by layer and seed."
+    every = []
     for layer in UPPER:
         key = f"{name}/layer{layer}"
-        by_number.append(mean(replaced[s]["metrics"][key] / masked[s]["metrics"][key] for s in masked))
-    return by_number
+        every += [replaced[seed]["metrics"][key] / masked[seed]["metrics"][key] for seed in masked]
+    return every
 
 
 def objectives_numbers() -> list:
@@ -782,12 +782,43 @@ def objectives_numbers() -> list:
     r_own, r_far, r_middle, r_upper = (mean(map(measure, replaced.values())) for measure in titles)
     m_own, m_far, m_middle, m_upper = (mean(map(measure, masked.values())) for measure in titles)
     apart = partial(difference, masked, replaced)
-    odds = [interval(map(partial(log_odds, test), replaced.values())) for test in ("own", "tatoeba")]
-    rates = [wrong(test, system, replaced) for test in ("own", "tatoeba") for system in ("before", "")]
+    odds = [
+        interval(map(partial(log_odds, test), replaced.values())) for test in ("own", "tatoeba")
+    ]
+    rates = [
+        wrong(test, system, replaced) for test in ("own", "tatoeba") for system in ("before", "")
+    ]
+    german, hindi = (change("own", "acc@1c", UPPER, pair) for pair in ("de-en", "en-hi"))
+    shares = gone(masked, replaced)
+    weights, states = ratios("distance", masked, replaced), ratios("moved", masked, replaced)
+    areas = [
+        at_the_end(r, f"held_out/{name}_auc")
+        for r in replaced.values()
+        for name in ("text_rtd", "trtd")
+    ]
+    tried = continued("mlm+tlm", 600)[0]
+    above = at_the_end(tried, "held_out/unigram") - at_the_end(tried, "held_out/text_mlm")
     return [
         "9", "12", r_own, r_far, m_own, m_far, *apart(titles[0]),
-        "6", "8", r_middle, m_middle, r_upper, m_upper, *apart(titles[3]),
-    ] + [*rates, *odds[0], *odds[1], *apart(own("acc@1c-3pc")), min(gone(masked, replaced))]  # fmt: skip
+        "6", "8", r_middle, m_middle, r_upper, m_upper, *apart(titles[3]), *best_layers(masked, replaced),
+        "95", *rates, *odds[0], *odds[1],
+        *apart(own("acc@1c-3pc")), *apart(titles[0]), min(shares), max(shares),
+        *apart(german), *apart(hindi), mean(map(german, masked.values())), mean(map(hindi, masked.values())),
+        min(weights), max(weights), "9", "12", min(states), max(states), *apart(own("acc@1c-csls")),
+        mean(map(own("acc@1"), masked.values())), *apart(own("acc@1")), min(areas), max(areas),
+        mean(at_the_end(r, "held_out/text_mlm") for r in masked.values()), at_the_end(masked[0], "held_out/unigram"),
+        "600", "0", above, titles[0](tried), "10.7", "18.6", "300",
+    ]  # fmt: skip
+
+
+def best_layers(masked: dict, replaced: dict) -> list[int]:
+    "In the training domain, where all seeds agree: before, after replaced, after masked tokens."
+    layers = []
+    for chosen, system in ((masked, "before"), (replaced, ""), (masked, "")):
+        curves = [by_layer(record, "own", "acc@1c", system) for record in chosen.values()]
+        (layer,) = {curve.index(max(curve)) for curve in curves}
+        layers.append(layer)
+    return layers
 
 
 def real_start_numbers() -> list:
@@ -845,6 +876,7 @@ DERIVED = {
     "05a_meta_xlm_results": meta_xlm_numbers,
     "08a_downstream_results": lambda: [carried("MLM + TLM") - carried("untrained")],
     "08b_real_encoders": real_encoder_numbers,
+    "08d_real_objectives": objectives_numbers,
     "08e_real_meta_xlm": real_start_numbers,
     "08g_real_downstream": downstream_numbers,
     "10_claims": claims_numbers,
