@@ -1141,14 +1141,30 @@ def test_curves_are_drawn_on_both_axes(records, measure):
     lines = [sum(len(line.get_xdata()) == 5 for line in ax.get_lines()) for ax in fig.axes]
     # two seeds and their mean, scratch, elsewhere; the last without a total
     assert lines == [5] * 3 + [4] * 3
-    assert [t.get_text() for t in fig.legends[0].get_texts()] == ["both", "scratch", "elsewhere"]
+    assert {t.get_text() for t in fig.axes[2].texts} == {"both", "scratch", "elsewhere"}
     own, others, gap = (ax.get_lines()[0].get_ydata() for ax in fig.axes[:3])
     assert np.allclose(np.subtract(own, others), gap)
     plt.close(fig)
     alone = draw_curves({"elsewhere": [records["elsewhere"]]}, measure)
-    assert [len(ax.get_lines()) for ax in alone.axes] == [2] * 3 + [1] * 3  # and the line of zero
+    zero = int(measure == "mlm")  # losses have a line at word frequency
+    assert [len(ax.get_lines()) for ax in alone.axes] == [1 + zero] * 3 + [zero] * 3
     plt.close(alone)
+    first = draw_curves({"elsewhere": [records["elsewhere"]]}, measure, (False,))
+    assert [ax.get_xlabel() for ax in first.axes] == ["million tokens, cross-lingual"] * 3
+    plt.close(first)
     plt.close(draw_phases("en", "en,de"))
+
+
+def test_five_seeds_have_a_band_and_fewer_a_line_each():
+    curves = [([0, 1], [0.0, value]) for value in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    fig, (few, many) = plt.subplots(ncols=2)
+    draw_seeds(few, curves[:4], "black", "four seeds")
+    draw_seeds(many, curves, "black", "five seeds")
+    assert (len(few.get_lines()), len(few.collections)) == (5, 0)
+    assert (len(many.get_lines()), len(many.collections)) == (1, 1)
+    top = many.collections[0].get_paths()[0].vertices[:, 1].max()
+    assert top == pytest.approx(3 + 2.776 * (2.5 / 5) ** 0.5, abs=1e-3)  # Student's t of 4
+    plt.close(fig)
 
 
 def test_the_mean_over_seeds_is_taken_at_the_same_tokens():

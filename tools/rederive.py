@@ -645,7 +645,7 @@ def xlm_e_numbers() -> list:
         scores(detector, at_the_end, name) for name in ("held_out/trtd_gap", "held_out/tlm_gap")
     ]
     return [
-        "0.5", "95", *scores(phrases[0], auc), *scores(phrases[1], auc), len(phrases[0]),
+        "95", "0.5", "95", *scores(phrases[0], auc), *scores(phrases[1], auc), len(phrases[0]),
         *scores(captions[0], auc), *scores(captions[1], auc), len(captions[1]),
         *scores(masked), "1,000", len(masked), "0.1", mean(map(last_layer, random.values())), len(random),
         *scores(detector), len(detector), scores(detector, last_layer, "untrained")[0], *gains[0], *gains[1],
@@ -670,6 +670,7 @@ def meta_xlm_numbers() -> list:
     learned = [min_ahead for r in late.values() if (min_ahead := min(all_losses(r))) >= 0.5]
     values = [
         "0.5",
+        "95",
         "95",
         meta_tokens(both),
         settings["steps"],
@@ -864,7 +865,7 @@ def preparation_numbers() -> list:
 TEXT = {
     "04b_dro_runs": ["6.6", "2021"],
     "04c_continued": ["8", "6", "7", "5"],
-    "06b_veco_results": ["0.5", "95", "0"],
+    "06b_veco_results": ["0.5", "95", "0", "95"],
     "07c_static_runs": ["2022", "160", "60"],
     "07d_static_results": ["95", "0.5", "95", "0"],
     "08f_real_translation": ["60", "15,000", "5.17", "5.32", "0.00", "2021", "12", "384"],

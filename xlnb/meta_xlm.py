@@ -33,6 +33,7 @@ from xlnb.base.core import (
     choose,
     derive_seed,
     figure,
+    label_lines,
     numpy_generator,
     pair_name,
     parse_languages,
@@ -1573,22 +1574,23 @@ _CURVE_PANELS = [("source language", 1, 0), ("mean of the others", 0, 1), ("gap"
 def draw_curves(
     groups: dict,  # arm → records, or {seed: record}
     measure: str = "mlm",  # or 'tags'
+    totals: tuple[bool, ...] = (False, True),  # by row: over cross-lingual tokens, over all tokens
 ):
     "Source language, mean of the others and gap, over cross-lingual tokens and over all tokens."
-    fig, axes = figure("page", height=3.8, nrows=2, ncols=3, sharey="col")
-    for row, total in zip(axes, (False, True)):
-        for ax, (title, *weights) in zip(row, _CURVE_PANELS):
+    shape = {"nrows": len(totals), "ncols": 3, "squeeze": False}
+    fig, axes = figure("page", height=0.4 + 1.8 * len(totals), sharey="col", **shape)
+    for ax, (title, *_) in zip(axes[0], _CURVE_PANELS):
+        ax.set_title(title, loc="left")
+    for row, total in zip(axes, totals):
+        for ax, (_, *weights) in zip(row, _CURVE_PANELS):
             for (arm, runs), colour in zip(groups.items(), _ARM_COLOURS):
                 lines = _weighted_curves(_records(runs), measure, total, weights)
-                draw_seeds(ax, lines, PALETTE[colour], arm if ax is row[0] else "_")
-            ax.axhline(0, ls="--", color=PALETTE["grey"], lw=0.8, zorder=0)
+                draw_seeds(ax, lines, PALETTE[colour], arm if ax is row[-1] else "_")
+            if measure == "mlm":
+                ax.axhline(0, ls="--", color=PALETTE["grey"], lw=0.8, zorder=0)
             ax.set_xlabel("million tokens, all" if total else "million tokens, cross-lingual")
-            if not total:
-                ax.set_title(title, loc="left")
         row[0].set_ylabel({"mlm": "nats below frequency", "tags": "tags, F1 in %"}[measure])
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    columns = min(5, len(labels))
-    fig.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    label_lines(axes[0, -1])
     return fig
 
 # %% ../nbs/05_meta_xlm.ipynb #73cb8874

@@ -114,7 +114,7 @@ def _plot_starts(
     panels: dict,  # title → arm → {seed: record}
     total: bool = False,  # whether the tokens of the monolingual phase count
 ):
-    "Loss elsewhere over tokens, a panel for each set of arms; thin lines are seeds."
+    "Loss elsewhere over tokens, a panel for each set of arms."
     fig, axes = figure("page", height=2.3, ncols=len(panels), sharey=True, squeeze=False)
     phases = "both phases" if total else "cross-lingual phase"
     for ax, (title, arms) in zip(axes[0], panels.items()):

@@ -394,7 +394,7 @@ _COLOURS = {
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab030b
 def draw_losses(arms: dict):  # arm → {seed: record}
-    "Held-out loss by language over tokens; thin lines are seeds, the dashed line is guessing by word frequency."
+    "Held-out loss by language over tokens; the dashed line is guessing by word frequency."
     langs = parse_languages(Settings().langs)
     fig, axes = figure("page", height=2.6, ncols=len(langs), sharey=True)
     for ax, lang in zip(axes, langs):

@@ -58,7 +58,7 @@ from xlnb.pretraining.pretraining import (
     run_folder,
     train_phase,
 )
-from ..pretraining.reports import layer_means, make_record
+from ..pretraining.reports import draw_seeds, layer_means, make_record
 from .. import xlm_e
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjset1
@@ -674,14 +674,17 @@ _PANELS = {
 }
 _COLOURS = ("blue", "red", "green", "orange", "purple", "sky")
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjres4c
 def draw_changes(groups: dict):  # arm → {seed: record}
     "Change from the start by layer in points: means over seeds, with 95 % intervals from five seeds on."
     fig, axes = figure("page", 2.5, ncols=len(_PANELS))
     for ax, (title, (test, measure)) in zip(axes, _PANELS.items()):
         for (arm, runs), colour in zip(groups.items(), _COLOURS):
-            columns = list(zip(*(changes(r, test, measure) for r in runs.values())))
-            _draw_band(ax, columns, PALETTE[colour], arm)
+            curves = []
+            for record in runs.values():
+                by_layer = changes(record, test, measure)
+                curves.append((range(len(by_layer)), by_layer))
+            draw_seeds(ax, curves, PALETTE[colour], arm, "o-")
         ax.axhline(0, color="0.5", lw=0.8, ls="--")
         ax.set_title(title, loc="left")
         ax.set(xlabel="layer", xticks=range(0, 13, 3))
@@ -689,20 +692,6 @@ def draw_changes(groups: dict):  # arm → {seed: record}
     axes[1].set_ylim(axes[0].get_ylim())
     axes[0].legend(frameon=False, fontsize=6.5, loc="lower left")
     return fig
-
-# %% ../../nbs/results/08d_real_objectives.ipynb #robjres4b
-_SEEDS_OF_A_BAND = 5  # with fewer, a line per seed is drawn
-
-
-def _draw_band(ax, columns, colour, label):  # a column per layer, a value per seed
-    means = list(map(fmean, columns))
-    ax.plot(means, "o-", ms=2.5, color=colour, label=label)
-    if len(columns[0]) < _SEEDS_OF_A_BAND:
-        ax.plot(columns, color=colour, lw=0.5, alpha=0.6, label="_")
-        return
-    middle, half = torch.tensor(list(map(interval, columns))).T
-    low = middle - half
-    ax.fill_between(range(len(means)), low, middle + half, color=colour, alpha=0.2, lw=0)
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm1
 def _lowest_error(record: dict) -> float:  # percent

@@ -105,7 +105,7 @@ _COLOURS = {
     "beside it, text too": "orange",
 }
 
-
+# %% ../../nbs/results/06b_veco_results.ipynb #5h0wn001
 _SHOWN = (
     "CA-MLM + TLM",
     "CA-MLM + TLM, random pairs",
@@ -114,23 +114,21 @@ _SHOWN = (
     "denoiser",
     "denoiser, random pairs",
 )
+_DRAWN = ("CA-MLM + TLM", "MLM + TLM", "denoiser")
 
 # %% ../../nbs/results/06b_veco_results.ipynb #a66e0a7d
 def plot_layers(captions: dict, phrases: dict):  # arm → {seed: record}
-    "Retrieval, above, and word alignment of captions and of phrases, by layer."
-    fig, axes = figure("page", height=4.6, ncols=2, nrows=2)
-    free = {"IBM-1": "ibm1-unseen", "by position": "diagonal"}
+    "Retrieval of captions and of phrases by layer: two masked models and the denoiser."
+    fig, axes = figure("page", height=2.4, ncols=2)
     parts = (
-        (captions, "captions, among 1,000", "multi30k-2016", "gold"),
-        (phrases, "lists of three territories", "T3", "lists"),
+        (captions, "captions, among 1,000", "multi30k-2016"),
+        (phrases, "lists of three territories", "T3"),
     )
-    for column, (groups, title, retrieval, links) in zip(axes.T, parts):
-        shown = {arm: groups[arm] for arm in _SHOWN if arm in groups}
-        draw_by_layer(column[0], shown, _COLOURS, retrieval, "acc@1c", {})
-        draw_by_layer(column[1], shown, _COLOURS, links, "aer", free, 100)
-        column[0].set_title(title, loc="left")
-    axes[0, 0].set_ylabel("retrieval accuracy@1, %")
-    axes[1, 0].set_ylabel("alignment error rate, %\n(lower is better)")
+    for ax, (groups, title, retrieval) in zip(axes, parts):
+        shown = {arm: groups[arm] for arm in _DRAWN if arm in groups}
+        draw_by_layer(ax, shown, _COLOURS, retrieval, "acc@1c", {})
+        ax.set_title(title, loc="left")
+    axes[0].set_ylabel("retrieval accuracy@1, %")
     return fig
 
 # %% ../../nbs/results/06b_veco_results.ipynb #68e2bc80
