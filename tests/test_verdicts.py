@@ -98,6 +98,18 @@ def test_what_the_numbers_alone_say_stands_beside_the_gate():
     assert judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW, detected=0.6)).verdict == "reproduced"
 
 
+def test_a_seed_without_a_detection_loss_hides_no_other():
+    runs = runs_of(HIGH, LOW, detected=0.3)
+    del runs["toy"]["a"][0]["curve"][0]["held_out/text_rtd_loss"]
+    assert "a (30% in one seed); b" in judge_claim(AHEAD, TAGS, runs).why
+
+
+def test_an_equality_that_is_reproduced_is_not_called_small():
+    near = (60.1, 61, 60.2, 60.9, 61)
+    judged = judge_claim(AHEAD, replace(TAGS, expects="equal"), runs_of(near, LOW))
+    assert (judged.verdict, judged.small) == ("reproduced", False)
+
+
 def test_two_arms_at_the_level_of_an_untrained_network_are_not_equivalent():
     near = (60.1, 61, 60.2, 60.9, 61)
     for level, verdict in ((59, "equivalent"), (62, "undecided")):

@@ -531,7 +531,7 @@ def summary_of_claims() -> list[float]:
         len(decided_real),
         len(real),
         *counted(real, *VERDICTS[:3]),
-        counted(real, "not run")[0],
+        *counted(real, "undecided", "not run"),
     ]
     return [*numbers, len({row["claim"] for row in decided} | set(decided_real))]
 
@@ -553,6 +553,12 @@ OWN = {
     ),
 }
 REAL = {
+    "xlme-11": lambda: difference(
+        continued("mlm+tlm", 1200), continued("mrtd+trtd", 1200), lowest_error
+    ),
+    "xlme-12": lambda: difference(
+        continued("mrtd+trtd", 1200), continued("mlm+tlm", 1200), top_on_tatoeba
+    ),
     "metaxlm-01": lambda: difference(real_start(parts="both"), real_start(parts="none"), real_loss),
     "metaxlm-10": lambda: over_better_part(
         *(real_start(parts=p) for p in ("both", "body", "embeddings")), real_loss
@@ -575,6 +581,15 @@ def bitext_difference(pair):
     return difference(
         bitext_runs("mlm+tlm"), bitext_runs("mlm+tlm", "en-x", "exponent"), lambda r: found(r, pair)
     )
+
+
+def lowest_error(record) -> float:
+    return min(by_layer(record, "gold", "aer")[1:])
+
+
+def top_on_tatoeba(record) -> int:
+    curve = by_layer(record, "tatoeba", "acc@1c")[1:]
+    return 1 + curve.index(max(curve))
 
 
 def over_better_part(both: dict, first: dict, second: dict, measure) -> list[float]:
@@ -734,10 +749,10 @@ def peak(model: str, task: str) -> int:
     return record["layers"]["layer"][elsewhere.index(max(elsewhere))]
 
 
-def gone(masked: dict, replaced: dict) -> list[float]:
-    "By seed, the percentage of the difference in the training domain that three components fewer take away."
-    whole = change("own", "acc@1c", UPPER)
-    without = change("own", "acc@1c-3pc", UPPER)
+def gone(masked: dict, replaced: dict, test: str = "own") -> list[float]:
+    "By seed, the percentage of the difference that three components fewer take away."
+    whole = change(test, "acc@1c", UPPER)
+    without = change(test, "acc@1c-3pc", UPPER)
     shares = []
     for seed in masked:
         kept = (without(masked[seed]) - without(replaced[seed])) / (
@@ -775,13 +790,38 @@ def ratios(name: str, masked: dict, replaced: dict) -> list[float]:
     return every
 
 
+def share_detected(kind: str, record: dict) -> float:
+    "Percent of the base rate's loss that the discriminator has got rid of, on text or on pairs."
+    loss, base = {"text": ("text_rtd_loss", "text_rtd_base_loss"), "pairs": ("trtd", "trtd_base")}[
+        kind
+    ]
+    return 100 * (
+        1 - at_the_end(record, f"held_out/{loss}") / at_the_end(record, f"held_out/{base}")
+    )
+
+
+def below_words(name: str, frequency: str, record: dict) -> float:
+    return at_the_end(record, f"held_out/{frequency}") - at_the_end(record, f"held_out/{name}")
+
+
+def ends(measure, chosen: dict) -> list[float]:
+    "Lowest and highest over seeds."
+    values = list(map(measure, chosen.values()))
+    return [min(values), max(values)]
+
+
+def best_layer(test: str, system: str, record: dict) -> int:
+    curve = by_layer(record, test, "acc@1c", system)
+    return curve.index(max(curve))
+
+
 def objectives_numbers() -> list:
-    masked, replaced = continued("mlm+tlm"), continued("mrtd+trtd")
+    masked, replaced = continued("mlm+tlm", 1200), continued("mrtd+trtd", 1200)
+    short = continued("mlm+tlm"), continued("mrtd+trtd")
     own = partial(change, "own", layers=UPPER)
-    titles = [own("acc@1c"), change("tatoeba", "acc@1c", UPPER), change("gold", "aer", MIDDLE)]
-    titles.append(change("gold", "aer", UPPER))
-    r_own, r_far, r_middle, r_upper = (mean(map(measure, replaced.values())) for measure in titles)
-    m_own, m_far, m_middle, m_upper = (mean(map(measure, masked.values())) for measure in titles)
+    centred, far = own("acc@1c"), change("tatoeba", "acc@1c", UPPER)
+    middle, upper = change("gold", "aer", MIDDLE), change("gold", "aer", UPPER)
+    raw = own("acc@1")
     apart = partial(difference, masked, replaced)
     odds = [
         interval(map(partial(log_odds, test), replaced.values())) for test in ("own", "tatoeba")
@@ -790,36 +830,30 @@ def objectives_numbers() -> list:
         wrong(test, system, replaced) for test in ("own", "tatoeba") for system in ("before", "")
     ]
     german, hindi = (change("own", "acc@1c", UPPER, pair) for pair in ("de-en", "en-hi"))
-    shares = gone(masked, replaced)
+    shares, far_shares = gone(masked, replaced), gone(masked, replaced, "tatoeba")
     weights, states = ratios("distance", masked, replaced), ratios("moved", masked, replaced)
-    areas = [
-        at_the_end(r, f"held_out/{name}_auc")
-        for r in replaced.values()
-        for name in ("text_rtd", "trtd")
-    ]
-    tried = continued("mlm+tlm", 600)[0]
-    above = at_the_end(tried, "held_out/unigram") - at_the_end(tried, "held_out/text_mlm")
+    (before,) = set(ends(partial(best_layer, "own", "before"), masked))
+    (after,) = set(ends(partial(best_layer, "own", ""), masked))
+
+    def of(measure, chosen):
+        return mean(map(measure, chosen.values()))
+
     return [
-        "9", "12", r_own, r_far, m_own, m_far, *apart(titles[0]),
-        "6", "8", r_middle, m_middle, r_upper, m_upper, *apart(titles[3]), *best_layers(masked, replaced),
-        "95", *rates, *odds[0], *odds[1],
-        *apart(own("acc@1c-3pc")), *apart(titles[0]), min(shares), max(shares),
-        *apart(german), *apart(hindi), mean(map(german, masked.values())), mean(map(hindi, masked.values())),
-        min(weights), max(weights), "9", "12", min(states), max(states), *apart(own("acc@1c-csls")),
-        mean(map(own("acc@1"), masked.values())), *apart(own("acc@1")), min(areas), max(areas),
-        mean(at_the_end(r, "held_out/text_mlm") for r in masked.values()), at_the_end(masked[0], "held_out/unigram"),
-        "600", "0", above, titles[0](tried), "10.7", "18.6", "300",
+        "1,200", "9", "12", of(centred, replaced), of(far, replaced), of(centred, masked), of(far, masked),
+        *apart(centred), *apart(far),
+        "6", "8", of(middle, replaced), of(middle, masked), of(change("own", "acc@1c", MIDDLE), replaced),
+        of(upper, replaced), before, *ends(partial(best_layer, "own", ""), replaced),
+        *ends(partial(best_layer, "tatoeba", ""), replaced), after,
+        "95", *ends(partial(below_words, "text_mlm", "unigram"), masked),
+        *ends(partial(below_words, "tlm", "tlm_unigram"), masked),
+        *ends(partial(share_detected, "text"), replaced), *ends(partial(share_detected, "pairs"), replaced),
+        mean(record["run"]["tokens"] for record in short[0].values()), *difference(*short, centred),
+        mean(record["run"]["tokens"] for record in masked.values()),
+        *rates, *odds[0], *odds[1],
+        *apart(own("acc@1c-3pc")), min(shares), max(shares), min(far_shares), max(far_shares),
+        *apart(own("acc@1c-csls")), of(raw, masked), *apart(raw), *apart(hindi), *apart(german),
+        min(weights), max(weights), min(states), max(states), "300",
     ]  # fmt: skip
-
-
-def best_layers(masked: dict, replaced: dict) -> list[int]:
-    "In the training domain, where all seeds agree: before, after replaced, after masked tokens."
-    layers = []
-    for chosen, system in ((masked, "before"), (replaced, ""), (masked, "")):
-        curves = [by_layer(record, "own", "acc@1c", system) for record in chosen.values()]
-        (layer,) = {curve.index(max(curve)) for curve in curves}
-        layers.append(layer)
-    return layers
 
 
 def real_start_numbers() -> list:

@@ -26,7 +26,7 @@ from xlnb.pretraining.claims import (
     unlearned,
     values_of,
 )
-from .reports import DETECTED, loss_detected
+from .reports import DETECTED, loss_detected, without_nan
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0007
 _EXPECTATIONS = ("more", "less", "equal")
@@ -135,7 +135,7 @@ class Verdict:
     seen: float = math.nan  # smallest effect that would have been seen with 80 % power
     seeds: int = 0
     ungated: str = ""  # what the numbers alone say, of VERDICTS
-    small: bool = False  # whether the interval lies within the effect of interest
+    small: bool = False  # whether a difference lies within the effect of interest
 
     @property
     def spread(self) -> float:
@@ -169,7 +169,7 @@ def _undetected(arms: dict[str, list[dict]]) -> str:
     "Arms whose discriminators keep more than half of the base rate's loss; '' for none."
     poor = []
     for arm, records in arms.items():
-        least = min(map(loss_detected, records), default=1)
+        least = min(without_nan(map(loss_detected, records)), default=1)
         if least < DETECTED:
             poor.append(f"{arm} ({least:.0%} in one seed)")
     named = "; ".join(poor)
@@ -218,7 +218,7 @@ def judge_claim(
     verdict = str(verdicts_of(values, decision))
     p = p_value(values, verdict, decision)
     why = _why_undecided(measured, arms, verdict)
-    small = abs(mean) + half < decision.interest
+    small = decision.expects != "equal" and bool(abs(mean) + half < decision.interest)
     given = "undecided" if why else verdict
     return Verdict(given, why, mean, half, p, seen, len(values), ungated=verdict, small=small)
 

@@ -136,8 +136,8 @@ larger effects only. {kept} of the {decided} decided ones stay so after Holm's c
 the claims of a paper; {small} are significant and smaller than any effect of interest.
 
 **From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} \
-reproduced, {real_equivalent} equivalent, {real_contradicted} contradicted; {real_not_run} have \
-not been run. {either} claims are decided by one or the other{differing}."""
+reproduced, {real_equivalent} equivalent, {real_contradicted} contradicted; {real_undecided} are \
+undecided, {real_not_run} have not been run. {either} claims are decided by one or the other{differing}."""
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn2
 def by_claim(ours: dict[str, dict[str, Verdict]]) -> dict[str, Verdict]:  # of `own_verdicts`

@@ -599,6 +599,12 @@ EXPERIMENTS |= {
         {"steps": 1200, "warm_steps": 600},
         _FIVE,
     ),
+    "detected": Experiment(
+        "The same four times as long, for a GPU.",
+        _TWO,
+        {"steps": 4800, "warm_steps": 600},
+        _FIVE,
+    ),
 }
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd3
