@@ -332,8 +332,9 @@ def over_shuffled(test, **teacher):
 # --- XY-LENT, downstream tasks ---------------------------------------------------------------------------------------
 
 
-def bitext_runs(tasks, bitext="x-y", sampler="entropic"):
-    return runs("04_xy_lent", corpus="multi30k", bitext=bitext, tasks=tasks, sampler=sampler)
+def bitext_runs(tasks, bitext="x-y", sampler="entropic", lines=84_000):
+    wanted = {"bitext": bitext, "tasks": tasks, "sampler": sampler, "pair_lines": lines}
+    return runs("04_xy_lent", corpus="multi30k", **wanted)
 
 
 def found(record, pair):
@@ -542,6 +543,9 @@ OWN = {
         task_runs("mlm+tlm"), task_runs("mlm"), lambda r: at_held_out_layer(r, CAPTIONS)
     ),
     "xylent-03": lambda: bitext_difference("others"),
+    "xylent-04": lambda: difference(
+        bitext_runs("mlm+tlm"), bitext_runs("mlm+tlm", lines=8400), partial(found, pair="others")
+    ),
     "metaxlm-01": lambda: ahead("both"),
     "metaxlm-02": lambda: difference(
         runs(META, corpus="cldr", dictionaries="cldr"), starts_from("both"), below_frequency
