@@ -454,6 +454,10 @@ def real_loss(record) -> float:
     )
 
 
+def loss_in_english(record) -> float:
+    return record["metrics"]["final/en/unigram"] - record["metrics"]["final/en/mlm"]
+
+
 def real_tags(record) -> float:
     "Tags elsewhere, at the layer that is best in English; percent."
     metrics = record["metrics"]
@@ -863,6 +867,7 @@ def objectives_numbers() -> list:
 def real_start_numbers() -> list:
     scratch, both = real_start(parts="none"), real_start(parts="both")
     words, body = real_start(parts="embeddings"), real_start(parts="body")
+    shuffled = real_start(parts="both", rows="shuffled")
     leads = [difference(chosen, scratch, real_loss) for chosen in (both, words, body)]
     better = over_better_part(both, body, words, real_loss)
     tokens = mean(record["run"]["tokens"] for record in both.values())
@@ -870,6 +875,8 @@ def real_start_numbers() -> list:
         tokens, leads[0][0], *leads[0],
         mean(map(real_loss, both.values())), mean(map(real_loss, scratch.values())), "95",
         *leads[1], *leads[2], *better, 100 * leads[1][0] / leads[0][0],
+        *difference(shuffled, scratch, real_loss), *difference(both, shuffled, real_loss),
+        *difference(both, shuffled, loss_in_english),
         mean(map(real_tags, both.values())), mean(map(words_alone, both.values())),
         *difference(both, scratch, real_tags),
     ]  # fmt: skip
