@@ -53,3 +53,8 @@ def test_a_shown_number_is_a_rounded_value(shown, value, agrees):
 def test_runs_that_differ_in_more_than_the_seed_are_refused():
     with pytest.raises(AssertionError, match="mismatched"):
         rederive.runs("03_xlm_e", steps=24_000, tasks="mlm+tlm")
+
+
+def test_a_parameter_that_no_record_has_is_refused():
+    with pytest.raises(AssertionError, match="stepz"):
+        rederive.runs("03_xlm_e", stepz=24_000)

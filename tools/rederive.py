@@ -47,7 +47,13 @@ def value_of(record: dict, name: str, default=None):
 
 
 def runs(notebook: str, **wanted) -> dict[int, dict]:
-    "The newest finished run of every seed; runs that differ in anything else that both have raise."
+    """The newest finished run of every seed.
+
+    A record without a parameter passes, as older ones lack it. A parameter that no record has raises, and so do runs
+    that differ in anything else that both have."""
+    known = set().union(*(record["parameters"] for record in records(notebook)))
+    unknown = [name for name in wanted if not known & {name, FORMER.get(name)}]
+    assert not unknown, (notebook, unknown)
     chosen = {}
     for record in records(notebook):
         if all(value_of(record, name, value) == value for name, value in wanted.items()):
@@ -371,23 +377,21 @@ def encoder_record(model: str) -> dict:
     return [r for r in records("08b_real_encoders") if r["parameters"]["model"] == model][-1]
 
 
+def mean_by_layer(model: str, pattern: str, lists: int) -> list[float]:
+    "Percent by layer, mean over the so many metrics that a pattern names."
+    metrics = encoder_record(model)["metrics"]
+    matching = [values for name, values in metrics.items() if re.fullmatch(pattern, name)]
+    assert len(matching) == lists, (model, pattern, len(matching))
+    return [100 * mean(layer) for layer in zip(*matching)]
+
+
 def tatoeba(model: str) -> list[float]:
-    "Accuracy by layer, centred, mean of both directions over all pairs."
-    lists = []
-    for name, values in encoder_record(model)["metrics"].items():
-        if re.fullmatch(r"tatoeba/[^/]+/(forward|backward)/layer/acc@1c", name):
-            lists.append(values)
-    assert len(lists) == 72
-    return [100 * mean(layer) for layer in zip(*lists)]
+    "Accuracy, centred, of both directions of all pairs."
+    return mean_by_layer(model, r"tatoeba/[^/]+/(forward|backward)/layer/acc@1c", 72)
 
 
 def aer(model: str, reading: str = "apart") -> list[float]:
-    lists = []
-    for name, values in encoder_record(model)["metrics"].items():
-        if re.fullmatch(rf"gold/[^/]+/{reading}/layer/aer-optimal_transport", name):
-            lists.append(values)
-    assert len(lists) == 4
-    return [100 * mean(layer) for layer in zip(*lists)]
+    return mean_by_layer(model, rf"gold/[^/]+/{reading}/layer/aer-optimal_transport", 4)
 
 
 def minutes(model: str) -> float:
@@ -682,7 +686,8 @@ def xy_lent_numbers() -> list:
         bitext_runs("mrtd+trtd"),
     )
     gain = difference(both, english, lambda r: column(r, "held_out/tlm_gap")[-1])
-    return [*found_by_language(both, english), *gain, len(both), *found_by_language(replaced, both)]
+    bitext = [*found_by_language(both, english), *gain, len(both)]
+    return ["1,000", *bitext, *found_by_language(replaced, both)]
 
 
 def meta_xlm_numbers() -> list:
@@ -875,7 +880,8 @@ def real_start_numbers() -> list:
         tokens, leads[0][0], *leads[0],
         mean(map(real_loss, both.values())), mean(map(real_loss, scratch.values())), "95",
         *leads[1], *leads[2], *better, 100 * leads[1][0] / leads[0][0],
-        *difference(shuffled, scratch, real_loss), *difference(both, shuffled, real_loss),
+        *difference(shuffled, scratch, real_loss), *difference(shuffled, body, real_loss),
+        *difference(both, shuffled, real_loss),
         *difference(both, shuffled, loss_in_english),
         mean(map(real_tags, both.values())), mean(map(words_alone, both.values())),
         *difference(both, scratch, real_tags),
