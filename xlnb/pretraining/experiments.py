@@ -50,7 +50,7 @@ class Experiment:
         "Arm and parameters of each run, the first seed of every arm before the second of any."
         every = [(seed, arm) for seed in self.seeds for arm in self.arms]
         for seed in sorted(set(chain.from_iterable(self.more_seeds.values()))):
-            every += [(seed, arm) for arm in self.arms if seed in self.more_seeds.get(arm, ())]
+            every += [(seed, arm) for arm, seeds in self.more_seeds.items() if seed in seeds]
         return [(arm, {**self.shared, **self.arms[arm], "seed": seed}) for seed, arm in every]
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #gr1dexp1
