@@ -1018,6 +1018,7 @@ EXPERIMENTS |= {
         },
         dict(steps=1000, norm="post", max_minutes=120.0),
         _SEEDS,
+        dict.fromkeys(("constant, rate 0.002", "with gradient, rate 0.002"), tuple(range(5, 15))),
     ),
 }
 
