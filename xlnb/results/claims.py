@@ -85,6 +85,18 @@ def own_verdicts(
         verdicts[paper] = judged(paper_measures(paper), decisions, paper_runs(paper, size))
     return verdicts
 
+# %% ../../nbs/results/10_claims.ipynb #laterc01
+def _later_runs(paper: str, size: str) -> dict:  # experiment → arm → {seed: record}
+    "The runs of arms that were given more seeds later, by those seeds alone."
+    experiments, finished = runs_of_size(size, *PAPERS[paper][1:])
+    later = {}
+    for name, experiment in experiments.items():
+        for arm, seeds in experiment.more_seeds.items():
+            by_seed = finished[name].get(arm, {})
+            runs = {seed: by_seed[seed] for seed in seeds if seed in by_seed}
+            later.setdefault(name, {})[arm] = runs
+    return later
+
 # %% ../../nbs/results/10_claims.ipynb #rea1c0l2
 def real_modules() -> list:
     "The modules of results notebooks that judge claims on a real encoder."

@@ -9,10 +9,11 @@ __all__ = ['NOTEBOOK', 'ROWS', 'SEEDS', 'ARMS', 'MORE_ARMS', 'EXPERIMENTS', 'PHA
            'floor_elsewhere', 'draw_losses', 'arm_rows']
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab004
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, product
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean
@@ -29,10 +30,11 @@ from xlnb.base.core import (
     read_records,
 )
 from ..text.batches import Prepared
-from ..text.catalogue import SETS, checksums, set_files, verse_split
+from ..text.catalogue import SETS, checksums, dictionary, set_files, verse_split
 from ..text.corpora import Corpus
 from ..text.formats import read_identified
-from ..text.matching import Matching
+from ..text.matching import Matching, by_sparsemax, by_translations, subword_vectors
+from ..text.vectors import WordVectors
 from ..training.objectives import MaskIds
 from ..measures.probes import Task, linear_probe, probe_baselines
 from ..measures.readouts import tag_task
@@ -44,12 +46,15 @@ from ..pretraining.pretraining import Phase, Recipe, Trained, held_out_spec
 from ..pretraining.reports import draw_seeds, spread
 from .. import meta_xlm
 from ..meta_xlm import MASKING, MetaData, make_batches, make_model, start_network
+from .real_static import mapped
+from .static_runs import train_fasttext
+from ..x2static import find_segmenter
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab011
 NOTEBOOK = "08e_real_meta_xlm"
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab011b
-ROWS = ("matched", "shuffled")
+ROWS = ("matched", "shuffled", "focus", "wechsel")
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab011c
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Settings(meta_xlm.Settings):
     "Parameters of a MetaXLM run from a real monolingual model."
 
     source: str = "all-MiniLM-L6-v2"  # a name in XLNB_MODELS, a folder or a hub name
-    rows: str = "matched"  # vectors of matched subwords: matched | shuffled
+    rows: str = "matched"  # vectors of subwords: matched | shuffled | focus | wechsel
     corpus: str = "libreoffice-help"
     langs: str = "de,en,ru,zh"
     vocab_size: int | None = 8000
@@ -134,14 +139,79 @@ def prepare_data(s: Settings) -> MetaData:  # resolved
     return meta_xlm.prepare_data(s, _help_corpus(parse_languages(s.langs)))
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab015
-def shuffled(matching: Matching, seed: int) -> Matching:
+def shuffled(matching: Matching, text: dict, seed: int) -> Matching:
     "The matching with the rows of matched subwords, special tokens aside, in random order."
     rows = np.flatnonzero(~np.isin(matching.rule, ("special", "unmatched")))
     order = np.arange(len(matching.rule))
     order[rows] = numpy_generator("shuffled rows", seed).permutation(rows)
     return replace(matching, weights=matching.weights[order])
 
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #f0cus002
+_WIDTH = 100  # of the vectors of fastText
+_FASTTEXT = dict(sg=0, negative=10, epochs=10, min_count=3)
 
+
+def _by_focus(matching: Matching, text: dict, seed: int) -> Matching:
+    "FOCUS: fastText of all text cut by the new vocabulary, and a sparsemax over matched subwords."
+    tokenizer = matching.target
+    sentences = []
+    for lines in text.values():
+        for ids in tokenizer(list(lines), add_special_tokens=False)["input_ids"]:
+            sentences.append(tokenizer.convert_ids_to_tokens(ids))
+    found = train_fasttext(sentences, None, _WIDTH, seed=seed, **_FASTTEXT)
+    vectors = np.zeros((len(matching.rule), _WIDTH), np.float32)
+    vectors[tokenizer.convert_tokens_to_ids(list(found.words))] = found.matrix
+    return by_sparsemax(matching, vectors)
+
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #f0cus003
+def _word_vectors(
+    lines, lang: str, seed: int
+) -> tuple[WordVectors, Counter]:  # and how often each occurs
+    "FastText's vectors of the words of some lines."
+    segmenter = find_segmenter("regex", lang)
+    sentences = []
+    for line in lines:
+        sentences.append([line[start:end] for start, end in segmenter.words(line)])
+    vectors = train_fasttext(sentences, lang, _WIDTH, seed=seed, **_FASTTEXT)
+    return vectors, Counter(chain.from_iterable(sentences))
+
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #f0cus03a
+def _in_space(of_lang: dict, hub: str) -> dict[str, WordVectors]:
+    "The vectors of all languages in the space of the hub, by MUSE's training parts."
+    space = {}
+    for lang, vectors in of_lang.items():
+        if lang != hub:
+            entries = _cased(dictionary(lang, hub, "muse", "train"))
+            space[lang], space[hub] = mapped(vectors, of_lang[hub], entries)
+    return space
+
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #f0cus03b
+def _cased(entries) -> list[tuple[str, str]]:
+    "Entries as written and with capitals, as WECHSEL looks them up."
+    cased = []
+    for word, translation in entries:
+        cased += product((word, word.title()), (translation, translation.title()))
+    return list(dict.fromkeys(cased))
+
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #f0cus004
+def _by_wechsel(matching: Matching, text: dict, seed: int, hub: str = "en") -> Matching:
+    "WECHSEL: words of all languages in the space of English ones, and a softmax over English subwords."
+    read = {lang: _word_vectors(lines, lang, seed) for lang, lines in text.items()}
+    space = _in_space({lang: vectors for lang, (vectors, _) in read.items()}, hub)
+    words = []
+    matrices = []
+    counts = []
+    for lang, vectors in space.items():
+        words += vectors.words
+        matrices.append(vectors.matrix.numpy())
+        counts += map(read[lang][1].get, vectors.words)
+    of_new = subword_vectors(matching.target, words, np.concatenate(matrices), counts)
+    of_hub = space[hub]
+    hub_counts = list(map(read[hub][1].get, of_hub.words))
+    of_old = subword_vectors(matching.source, of_hub.words, of_hub.matrix.numpy(), hub_counts)
+    return by_translations(matching, of_new, of_old)
+
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #f0cus005
 def with_start(
     s: Settings,  # resolved
     data: MetaData,
@@ -150,7 +220,8 @@ def with_start(
     data = meta_xlm.with_start(s, data)
     if s.rows == "matched":
         return data
-    return replace(data, matching=shuffled(data.matching, s.seed))
+    make = {"shuffled": shuffled, "focus": _by_focus, "wechsel": _by_wechsel}[s.rows]
+    return replace(data, matching=make(data.matching, data.corpus.text, s.seed))
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab018
 def _held_out_texts(s: Settings, data: Prepared, tokens: int) -> dict:
@@ -290,6 +361,16 @@ EXPERIMENTS = {
         {"from scratch": _SCRATCH | {"steps": 1600}},
         {},
         (0,),
+    ),
+}
+
+# %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab24d
+EXPERIMENTS |= {
+    "published": Experiment(
+        "Two published initialisations of word vectors, beside matched subwords.",
+        {"FOCUS": {"rows": "focus"}, "WECHSEL": {"rows": "wechsel"}},
+        {},
+        SEEDS,
     ),
 }
 

@@ -630,16 +630,17 @@ def _words(line: str, spans) -> list[str]:
 # %% ../../nbs/results/07c_static_runs.ipynb #fasttxt0
 def train_fasttext(
     sentences: list[list[str]],  # words of each
-    lang: str,
+    lang: str | None,
     width: int,
     **options,  # of gensim's FastText, such as min_count, epochs, seed
 ) -> WordVectors:
-    "Skip-gram vectors of gensim's fastText; `ConfigError` without gensim."
+    "Vectors of gensim's fastText, by skip-gram unless told; `ConfigError` without gensim."
     try:
         FastText = import_module("gensim.models").FastText
     except ModuleNotFoundError as e:
         raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
-    model = FastText(sentences, vector_size=width, sg=1, workers=1, **options).wv
+    options = dict(sg=1, workers=1) | options
+    model = FastText(sentences, vector_size=width, **options).wv
     matrix = torch.from_numpy(model.vectors.copy())
     return WordVectors(model.index_to_key, matrix, lang, {"method": "fastText"})
 

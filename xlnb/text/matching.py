@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RULES', 'ORDERS', 'forms_of_ids', 'Matching', 'read_table', 'match_vocabulary', 'shared_ids', 'cldr_dictionaries',
-           'muse_dictionaries', 'by_subwords', 'by_similarity', 'cooccurrence_vectors']
+           'muse_dictionaries', 'by_subwords', 'by_similarity', 'by_sparsemax', 'subword_vectors', 'by_translations',
+           'cooccurrence_vectors']
 
 # %% ../../nbs/text/08_matching.ipynb #9968e5c3
 import json, re, unicodedata, warnings
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 
@@ -782,26 +783,78 @@ def by_subwords(matching: Matching) -> Matching:
     return _filled(matching, _matrix(cells, matching.weights.shape), "subwords")
 
 # %% ../../nbs/text/08_matching.ipynb #91afa8a9
-def _softmax_neighbours(cosines, k, temperature):  # (subwords, matched) → two of (subwords, k)
-    "Columns of the `k` largest cosines of each row, and their softmax weights."
+def _softmax_neighbours(
+    cosines, k: int, temperature: float
+):  # (subwords, known) → the same, sparse
+    "Softmax weights of the `k` largest cosines of each row."
     nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
     largest = np.take_along_axis(cosines, nearest, 1).astype(np.float64)
     weights = np.exp(largest / temperature)
-    return nearest, weights / weights.sum(axis=1, keepdims=True)
+    weights /= weights.sum(axis=1, keepdims=True)
+    rows = np.repeat(np.arange(len(cosines)), k)
+    return sparse.coo_array((weights.ravel(), (rows, nearest.ravel())), cosines.shape).tocsr()
+
+
+def _sparsemax(scores: np.ndarray) -> np.ndarray:  # (rows, n), the same; each row sums to 1
+    "The nearest distribution to each row of scores, zero for low ones (Martins and Astudillo 2016)."
+    ordered = -np.sort(-scores.astype(np.float64), axis=1)
+    sums = ordered.cumsum(axis=1) - 1
+    ranks = np.arange(1, scores.shape[1] + 1)
+    kept = (ordered * ranks > sums).sum(axis=1)
+    threshold = sums[np.arange(len(scores)), kept - 1] / kept
+    return np.maximum(scores - threshold[:, None], 0)
 
 # %% ../../nbs/text/08_matching.ipynb #checks1m
-def _check_similarity(vectors, n, neighbours, temperature):
+def _check_vectors(vectors, n: int, which: str = "new"):
     if vectors.ndim != 2 or len(vectors) != n:
         raise ConfigError(
-            f"vectors have the shape {vectors.shape}: give one row for each of the {n:,} new "
+            f"vectors have the shape {vectors.shape}: give one row for each of the {n:,} {which} "
             "subwords"
         )
+
+
+def _check_softmax(neighbours: int, temperature: float):
     if neighbours < 1 or temperature <= 0:
         raise ConfigError(
             f"neighbours={neighbours}, temperature={temperature}: give 1 or more, and more than 0"
         )
 
+
+def _units(
+    vectors: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:  # unit vectors; which are not zero
+    norms = np.linalg.norm(vectors, axis=1)
+    return vectors / np.maximum(norms, 1e-30)[:, None], norms > 0
+
 # %% ../../nbs/text/08_matching.ipynb #e83e4c99
+def _mixture(
+    new: tuple,  # unit vectors of all new subwords, and the rows that are asked for
+    known: tuple,  # unit vectors of the subwords to take the mean of, and their rows
+    weigh,  # cosines → weights
+    columns: int,  # subwords on the other side
+) -> sparse.csr_array:  # (new subwords, columns)
+    "Weights of known subwords by their cosines with new ones."
+    vectors, rows = new
+    known_vectors, known_rows = known
+    if not len(known_rows):
+        raise ConfigError(
+            "no matched subword has a vector: make vectors from text that contains them"
+        )
+    mixes = [sparse.csr_array((len(vectors), columns))]
+    n_blocks = len(rows) * len(known_rows) // 2**24 + 1  # of 64 MB of cosines
+    for block in np.array_split(rows, n_blocks):
+        cells = sparse.coo_array(weigh(vectors[block] @ known_vectors[known_rows].T))
+        ids = (block[cells.row], known_rows[cells.col])
+        mixes.append(sparse.coo_array((cells.data, ids), (len(vectors), columns)).tocsr())
+    return sum(mixes)
+
+
+def _known_and_unmatched(matching: Matching, has_vector: np.ndarray) -> tuple:  # two of ids
+    is_known = ~np.isin(matching.rule, ("unmatched", "special"))
+    unmatched = np.flatnonzero(has_vector & (matching.rule == "unmatched"))
+    return np.flatnonzero(has_vector & is_known), unmatched
+
+# %% ../../nbs/text/08_matching.ipynb #s1mil4r2
 def by_similarity(
     matching: Matching,
     vectors: np.ndarray,  # (new subwords, d), any static vectors; a row of zeros takes no part
@@ -811,26 +864,80 @@ def by_similarity(
     "Unmatched subwords take the softmax mean of their nearest matched ones (after WECHSEL and FOCUS)."
     vectors = np.asarray(vectors, np.float32)
     n = len(matching.rule)
-    _check_similarity(vectors, n, neighbours, temperature)
-    norms = np.linalg.norm(vectors, axis=1)
-    has_vector = norms > 0
-    is_known = ~np.isin(matching.rule, ("unmatched", "special"))
-    known = np.flatnonzero(has_vector & is_known)
-    unmatched = np.flatnonzero(has_vector & (matching.rule == "unmatched"))
-    if not len(known):
-        raise ConfigError(
-            "no matched subword has a vector: make vectors from text that contains them"
-        )
-    unit = vectors / np.maximum(norms, 1e-30)[:, None]
+    _check_vectors(vectors, n)
+    _check_softmax(neighbours, temperature)
+    unit, has_vector = _units(vectors)
+    known, unmatched = _known_and_unmatched(matching, has_vector)
     k = min(neighbours, len(known))
-    mixes = []
-    n_blocks = len(unmatched) * len(known) // 2**24 + 1  # of 64 MB of cosines
-    for block in np.array_split(unmatched, n_blocks):
-        nearest, weights = _softmax_neighbours(unit[block] @ unit[known].T, k, temperature)
-        indices = (np.repeat(block, k), known[nearest.ravel()])
-        mix = sparse.coo_array((weights.ravel(), indices), (n, n))
-        mixes.append(mix.tocsr())
-    return _filled(matching, (sum(mixes) @ matching.weights).tocsr(), "similarity")
+    weigh = partial(_softmax_neighbours, k=k, temperature=temperature)
+    mix = _mixture((unit, unmatched), (unit, known), weigh, n)
+    return _filled(matching, (mix @ matching.weights).tocsr(), "similarity")
+
+# %% ../../nbs/text/08_matching.ipynb #f0cusc02
+def by_sparsemax(
+    matching: Matching,
+    vectors: np.ndarray,  # (new subwords, d), in the paper fastText of text cut by the new vocabulary
+) -> Matching:
+    "Unmatched subwords take the sparsemax mean of all matched ones (FOCUS, Dobler and de Melo 2023)."
+    vectors = np.asarray(vectors, np.float32)
+    n = len(matching.rule)
+    _check_vectors(vectors, n)
+    unit, has_vector = _units(vectors)
+    known, unmatched = _known_and_unmatched(matching, has_vector)
+    mix = _mixture((unit, unmatched), (unit, known), _sparsemax, n)
+    return _filled(matching, (mix @ matching.weights).tocsr(), "similarity")
+
+# %% ../../nbs/text/08_matching.ipynb #wechsc02
+def subword_vectors(
+    tokenizer,  # fast
+    words: list[str],
+    vectors: np.ndarray,  # (words, d)
+    counts: np.ndarray,  # (words,) how often each occurs
+) -> np.ndarray:  # (subwords, d) float32; zeros for those in no word
+    "Of every subword the mean vector of the words that contain it, by frequency (WECHSEL)."
+    require_fast(tokenizer, "tokenizer")
+    _check_vectors(np.asarray(vectors), len(words), "given")
+    size = len(_subwords(tokenizer))
+    cuts = _cuts(tokenizer.backend_tokenizer, list(words))
+    subwords = [sorted({*cut}) for cut in cuts]
+    numbers = np.repeat(np.arange(len(words)), [*map(len, subwords)])
+    ids = np.array([*chain.from_iterable(subwords)], np.int64)
+    contains = sparse.coo_array(
+        (np.asarray(counts, float)[numbers], (ids, numbers)), (size, len(words))
+    )
+    totals = np.asarray(contains.sum(axis=1)).ravel()
+    sums = contains.tocsr() @ np.asarray(vectors, np.float64)
+    return (sums / np.maximum(totals, 1e-30)[:, None]).astype(np.float32)
+
+# %% ../../nbs/text/08_matching.ipynb #wechsc03
+def _without_rows(matching: Matching) -> Matching:
+    "The matching of special subwords alone."
+    is_special = matching.rule == "special"
+    kept = sparse.diags_array(is_special.astype(np.float32)) @ matching.weights
+    rule = np.where(is_special, "special", "unmatched")
+    return replace(matching, weights=sparse.csr_array(kept), rule=rule, language={})
+
+# %% ../../nbs/text/08_matching.ipynb #wechsc04
+def by_translations(
+    matching: Matching,
+    vectors: np.ndarray,  # (new subwords, d); a row of zeros takes no part
+    old_vectors: np.ndarray,  # (old subwords, d), in the same space
+    neighbours: int = 10,  # old subwords to take the mean of
+    temperature: float = 0.1,  # of the softmax over cosines
+) -> Matching:
+    "Every subword but special ones takes the softmax mean of its nearest old ones (WECHSEL, Minixhofer et al. 2022)."
+    sides = []
+    for side, size, which in zip((vectors, old_vectors), matching.weights.shape, ("new", "old")):
+        side = np.asarray(side, np.float32)
+        _check_vectors(side, size, which)
+        sides.append(_units(side))
+    _check_softmax(neighbours, temperature)
+    (unit, has_vector), (old_unit, old_has_vector) = sides
+    known = np.flatnonzero(old_has_vector)
+    weigh = partial(_softmax_neighbours, k=min(neighbours, len(known)), temperature=temperature)
+    asked = (unit, np.flatnonzero(has_vector & (matching.rule != "special")))
+    mix = _mixture(asked, (old_unit, known), weigh, len(old_unit))
+    return _filled(_without_rows(matching), mix, "similarity")
 
 # %% ../../nbs/text/08_matching.ipynb #b3acbb64
 def _id_lists(sentences, size: int):
