@@ -478,6 +478,25 @@ def words_alone(record) -> float:
     )
 
 
+def translated(record: dict, system: str, layer: int | None = None, lang: str = "") -> float:
+    "Words of MUSE that are translated, mean over tests, those of one language with English or all; percent."
+    values = []
+    for name, value in record["metrics"].items():
+        test, pair, *rest = name.split("/")
+        if test == "muse" and "/".join(rest) == f"{system}/acc@1" and lang in pair.split("-"):
+            values.append(100 * (value if layer is None else value[layer]))
+    return mean(values)
+
+
+def gained_by_map(layer: int):
+    "Points that a map of the vectors of a layer gains."
+    system = "aggregated/layer"
+    return lambda record: (
+        translated(record, f"{system}/mapped", layer, "en")
+        - translated(record, f"{system}/unmapped", layer, "en")
+    )
+
+
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
@@ -888,6 +907,26 @@ def real_start_numbers() -> list:
     ]  # fmt: skip
 
 
+def real_static_numbers() -> list:
+    german = runs("08c_real_static", scored="de,en")
+    every = runs("08c_real_static", scored="de,en,fi,ru")
+    unmapped = "aggregated/layer/unmapped"
+
+    def share(chosen, *what):
+        return mean(translated(record, *what) for record in chosen.values())
+
+    return [
+        "6", share(german, unmapped, 6, "de"), mean(100 * r["floor"] for r in german.values()),
+        share(every, unmapped, 6, "en"),
+        *interval(map(gained_by_map(6), german.values())),
+        *interval(map(gained_by_map(0), german.values())), "6.4",
+        share(every, "fasttext/rotation", None, "de"), "20,000", share(every, "lsa", None, "de"),
+        share(every, "lsa", None, "fi"), "6", share(every, unmapped, 6, "fi"),
+        share(german, "aggregated/layer/right50", 6, "de"),
+        share(german, "aggregated/layer/right10", 6, "de"), "6", "12",
+    ]  # fmt: skip
+
+
 def claims_numbers() -> list:
     return [*summary_of_claims(), "95"]
 
@@ -928,6 +967,7 @@ DERIVED = {
     "05a_meta_xlm_results": meta_xlm_numbers,
     "08a_downstream_results": lambda: [carried("MLM + TLM") - carried("untrained")],
     "08b_real_encoders": real_encoder_numbers,
+    "08c_real_static": real_static_numbers,
     "08d_real_objectives": objectives_numbers,
     "08e_real_meta_xlm": real_start_numbers,
     "08g_real_downstream": downstream_numbers,

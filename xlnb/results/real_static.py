@@ -1140,6 +1140,13 @@ _LEVELS = {
     "LSA of translations": ("lsa", "black"),
 }
 
+# %% ../../nbs/results/08c_real_static.ipynb #rst00072
+def _systems_of(record: dict) -> list[str]:
+    [test, *_] = _tests_of(record)
+    names = record["metrics"]
+    measured = [name for name in names if name.startswith(f"{test}/") and name.endswith("/acc@1")]
+    return [name.removeprefix(f"{test}/").removesuffix("/acc@1") for name in measured]
+
 # %% ../../nbs/results/08c_real_static.ipynb #rst00069
 def _plot_layers(ax, runs: list[dict]):  # records
     "Translation by the layer that vectors come from, beside vectors of the text alone."
@@ -1191,13 +1198,6 @@ def plot_vectors(runs: dict):  # {seed: record}
     _plot_layers(axes[0], records)
     _plot_tests(axes[1], records)
     return fig
-
-# %% ../../nbs/results/08c_real_static.ipynb #rst00072
-def _systems_of(record: dict) -> list[str]:
-    [test, *_] = _tests_of(record)
-    names = record["metrics"]
-    measured = [name for name in names if name.startswith(f"{test}/") and name.endswith("/acc@1")]
-    return [name.removeprefix(f"{test}/").removesuffix("/acc@1") for name in measured]
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00072b
 def table_rows(runs: dict) -> list[dict]:  # {seed: record}

@@ -24,7 +24,7 @@ from xlnb.base.core import (
     read_records,
     split_pair,
 )
-from ..text.catalogue import columns_of, set_folder
+from ..text.catalogue import SETS, checksums, columns_of, set_folder
 from ..text.corpora import Corpus, read_multi30k
 from ..encoder.encoder import new_model
 from ..encoder.seq2seq import EncoderDecoder
@@ -96,8 +96,11 @@ def short_captions(s: Settings) -> Corpus:
     apart = set(chain.from_iterable(chain.from_iterable(rows.values())))
     pairs = [pair for pair in train if apart.isdisjoint(pair)]
     tests = {f"multi30k-{year}": {s.pair: columns_of(rows[year])} for year in ("2016", "2017")}
+    files = [folder / f"{part}.{lang}.gz" for part in _PARTS.values() for lang in langs]
     facts = {
-        "origin": "Multi30k",
+        "origin": SETS["multi30k"].origin,
+        "licence": SETS["multi30k"].licence,
+        "sha256": checksums(files),
         "most_words": s.most_words,
         "pairs_left_out": len(train) - len(pairs),
     }
