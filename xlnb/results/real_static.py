@@ -298,9 +298,11 @@ def x2static_vectors(
 # %% ../../nbs/results/08c_real_static.ipynb #rst00025
 def _fasttext_vectors(sentences: list[Sentence], words: set[str], lang: str) -> WordVectors:
     "Vectors of fastText for some words."
-    options = dict(min_count=2, epochs=3, bucket=200_000, seed=0)
     by_words = list(map(attrgetter("words"), sentences))
-    return _restricted(train_fasttext(by_words, lang, 300, **options), words)
+    return _restricted(train_fasttext(by_words, lang, 300, **_FASTTEXT), words)
+
+
+_FASTTEXT = dict(min_count=2, epochs=15, bucket=200_000, seed=0)
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00026
 def translations(lang: str, hub: str) -> list[tuple[str, str]]:
@@ -638,7 +640,8 @@ def _fasttext_of(data: Data, lang: str, words) -> WordVectors:
     def train():
         return {lang: _fasttext_vectors(data.sentences[lang], data.words[lang], lang)}
 
-    [vectors] = stored_vectors(data.folder / lang / "fasttext", [lang], train).values()
+    folder = data.folder / lang / f"fasttext-{short_hash(_FASTTEXT)}"
+    [vectors] = stored_vectors(folder, [lang], train).values()
     return _restricted(vectors, words)
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00047
@@ -789,7 +792,7 @@ def _pair_rows(data: Data, lang: str, contexts: dict, words: dict, known: list) 
     metrics, hits = cached_rows(folder, "scores", key, with_encoder)
     if not s.baselines:
         return {"metrics": metrics, "hits": hits}
-    rows = cached_rows(folder, "text", [of_words, _TRANSLATIONS], without_encoder)
+    rows = cached_rows(folder, "text", [of_words, _TRANSLATIONS, _FASTTEXT], without_encoder)
     return {"metrics": rows[0] | metrics, "hits": rows[1] | hits}
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00052c
