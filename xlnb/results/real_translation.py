@@ -96,16 +96,18 @@ def short_captions(s: Settings) -> Corpus:
     apart = set(chain.from_iterable(chain.from_iterable(rows.values())))
     pairs = [pair for pair in train if apart.isdisjoint(pair)]
     tests = {f"multi30k-{year}": {s.pair: columns_of(rows[year])} for year in ("2016", "2017")}
-    files = [folder / f"{part}.{lang}.gz" for part in _PARTS.values() for lang in langs]
-    facts = {
-        "origin": SETS["multi30k"].origin,
-        "licence": SETS["multi30k"].licence,
-        "sha256": checksums(files),
-        "most_words": s.most_words,
-        "pairs_left_out": len(train) - len(pairs),
-    }
+    left_out = {"most_words": s.most_words, "pairs_left_out": len(train) - len(pairs)}
+    facts = _origin_of_captions(langs) | left_out
     text = dict(zip(langs, columns_of(pairs)))
     return Corpus("multi30k", langs, text, {s.pair: pairs}, {s.pair: rows["valid"]}, tests, facts)
+
+# %% ../../nbs/results/08f_real_translation.ipynb #rt08f13b
+def _origin_of_captions(langs) -> dict:
+    "Where the captions are from, and the checksums by which a record names them."
+    folder = set_folder("multi30k")
+    files = [folder / f"{part}.{lang}.gz" for part in _PARTS.values() for lang in langs]
+    entry = SETS["multi30k"]
+    return {"origin": entry.origin, "licence": entry.licence, "sha256": checksums(files)}
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f014
 def _corpus_of(s: Settings) -> Corpus:
