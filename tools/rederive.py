@@ -927,6 +927,29 @@ def real_static_numbers() -> list:
     ]  # fmt: skip
 
 
+def real_translators(weights: str, blocks: str = "last") -> dict[int, dict]:
+    return runs("08f_real_translation", weights=weights, decoder_from=blocks)
+
+
+def real_translation_numbers() -> list:
+    arms = real_translators("random"), real_translators("encoder"), real_translators("veco")
+    first = real_translators("encoder", "first")
+
+    def loss(chosen):
+        return spread(at_the_end(record, "held_out/loss") for record in chosen.values())
+
+    gains = []
+    for chosen in (*arms, first):
+        for record in chosen.values():
+            gains += map(abs, column(record, "held_out/source_gain")[2:])
+    assert max(gains) < 0.0001, max(gains)
+    return [
+        "0.001", "0.998", column(arms[0][0], "step")[2] + 1, "0.0001",
+        *loss(first), *loss(arms[1]), *loss(arms[0]), *loss(arms[2]),
+        "0.0001", "0.04", "240", "5.51", "2021", "12", "384",
+    ]  # fmt: skip
+
+
 def claims_numbers() -> list:
     return [*summary_of_claims(), "95"]
 
@@ -958,7 +981,6 @@ TEXT = {
     "06b_veco_results": ["0.5", "95", "0", "95"],
     "07c_static_runs": ["2022", "160", "60"],
     "07d_static_results": ["95", "0.5", "95", "0"],
-    "08f_real_translation": ["60", "15,000", "5.17", "5.32", "0.00", "2021", "12", "384"],
     "11_benchmarks": ["250,000", "8,000", "40", "1,024", "4,096", "8"],
 }
 DERIVED = {
@@ -970,6 +992,7 @@ DERIVED = {
     "08c_real_static": real_static_numbers,
     "08d_real_objectives": objectives_numbers,
     "08e_real_meta_xlm": real_start_numbers,
+    "08f_real_translation": real_translation_numbers,
     "08g_real_downstream": downstream_numbers,
     "10_claims": claims_numbers,
     "11a_preparation_runs": preparation_numbers,
