@@ -16,6 +16,7 @@ from xlnb.encoder.loading import load_model_and_tokenizer, model_folder, model_t
 from xlnb.measures.alignment import align, trained_on_pairs
 from xlnb.measures.retrieval import encode
 from xlnb.pretraining.pretraining import (
+    STARTED_RATE,
     init_for_record,
     is_recorded,
     run_folder,
@@ -166,9 +167,17 @@ def test_an_output_layer_that_lacks_is_made_and_said(kind, folders):
             )
 
 
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_starts_from_an_encoder_has_a_rate_that_spares_it(paper, folders):
+    "1e-3, the rate of random weights, turned all states of a real encoder into one vector."
+    assert settings_of(paper, folders["bert"]).learning_rate == STARTED_RATE
+    assert settings_of(paper, folders["bert"], learning_rate=1e-4).learning_rate == 1e-4
+    assert settings_of(paper, "").learning_rate > 10 * STARTED_RATE
+
+
 def test_the_generator_gets_the_first_blocks_or_all(folders):
     settings = settings_of("xlm_e", folders["bert"])
-    assert (settings.generator_layers, settings.learning_rate) == (1, xlm_e.STARTED_RATE)
+    assert settings.generator_layers == 1
     data = xlm_e.prepare_data(settings)
     deep = xlm_e.new_xlm_e(replace(settings, generator_layers=2), data)
     same_states(deep.generator.encoder, deep.discriminator.encoder)

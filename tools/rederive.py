@@ -497,6 +497,15 @@ def gained_by_map(layer: int):
     )
 
 
+def real_translators(weights: str, blocks: str = "last") -> dict[int, dict]:
+    wanted = {"weights": weights, "decoder_from": blocks, "learning_rate": 0.001, "steps": 240}
+    return runs("08f_real_translation", **wanted)
+
+
+def loss_left(record: dict) -> float:
+    return at_the_end(record, "held_out/loss")
+
+
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
@@ -593,6 +602,16 @@ REAL = {
     "metaxlm-01": lambda: difference(real_start(parts="both"), real_start(parts="none"), real_loss),
     "metaxlm-10": lambda: over_better_part(
         *(real_start(parts=p) for p in ("both", "body", "embeddings")), real_loss
+    ),
+    "metaxlm-02": lambda: difference(
+        real_start(parts="both", dictionaries="muse"), real_start(parts="both"), real_loss
+    ),
+    "metaxlm-08": lambda: difference(
+        real_start(parts="both"), real_start(parts="none", distil=1.0), real_loss
+    ),
+    "veco-06": lambda: difference(real_translators("encoder"), real_translators("veco"), loss_left),
+    "veco-09": lambda: difference(
+        real_translators("encoder", "first"), real_translators("encoder"), loss_left
     ),
 }
 
@@ -927,16 +946,12 @@ def real_static_numbers() -> list:
     ]  # fmt: skip
 
 
-def real_translators(weights: str, blocks: str = "last") -> dict[int, dict]:
-    return runs("08f_real_translation", weights=weights, decoder_from=blocks)
-
-
 def real_translation_numbers() -> list:
     arms = real_translators("random"), real_translators("encoder"), real_translators("veco")
     first = real_translators("encoder", "first")
 
     def loss(chosen):
-        return spread(at_the_end(record, "held_out/loss") for record in chosen.values())
+        return spread(map(loss_left, chosen.values()))
 
     gains = []
     for chosen in (*arms, first):
