@@ -280,6 +280,10 @@ EXPERIMENTS = {
         _SHORT | dict(learning_rate=1e-4, steps=480),
         (0, 1, 2, 3, 4),
     ),
+}
+
+# %% ../../nbs/results/08f_real_translation.ipynb #rt08f0e3
+EXPERIMENTS |= {
     "all captions": Experiment(
         "The same with all captions, for a GPU.",
         ARMS,
