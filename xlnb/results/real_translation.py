@@ -367,7 +367,7 @@ def _lower(ahead: str, behind: str, value=_last("loss"), measure=_LOSS) -> Compa
     arms = (("captions", ahead), ("captions", behind))
     return Comparison(measure, *arms, value, lower=True, learned=_reads_source)
 
-
+# %% ../../nbs/results/08f_real_translation.ipynb #rt08f32b
 CLAIMS = {
     "veco-06": Claim(
         "Translation: from VECO before from the encoder before random",
