@@ -169,7 +169,7 @@ def test_an_output_layer_that_lacks_is_made_and_said(kind, folders):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_what_starts_from_an_encoder_has_a_rate_that_spares_it(paper, folders):
-    "1e-3, the rate of random weights, turned all states of a real encoder into one vector."
+    "1e-3, the rate of random weights, turned all states of a real encoder into one direction."
     assert settings_of(paper, folders["bert"]).learning_rate == STARTED_RATE
     assert settings_of(paper, folders["bert"], learning_rate=1e-4).learning_rate == 1e-4
     assert settings_of(paper, "").learning_rate > 10 * STARTED_RATE

@@ -275,7 +275,7 @@ EXPERIMENTS = {
         (0, 1, 2, 3, 4),
     ),
     "reading": Experiment(
-        "The same at a tenth of the rate, at which the encoder survives.",
+        "The same at a tenth of the rate, at which one pilot did not collapse.",
         ARMS,
         _SHORT | dict(learning_rate=1e-4, steps=480),
         (0, 1, 2, 3, 4),
