@@ -911,6 +911,7 @@ def real_start_numbers() -> list:
     scratch, both = real_start(parts="none"), real_start(parts="both")
     words, body = real_start(parts="embeddings"), real_start(parts="body")
     shuffled = real_start(parts="both", rows="shuffled")
+    distilled = real_start(parts="none", distil=1.0)
     leads = [difference(chosen, scratch, real_loss) for chosen in (both, words, body)]
     better = over_better_part(both, body, words, real_loss)
     tokens = mean(record["run"]["tokens"] for record in both.values())
@@ -921,6 +922,8 @@ def real_start_numbers() -> list:
         *difference(shuffled, scratch, real_loss), *difference(shuffled, body, real_loss),
         *difference(both, shuffled, real_loss),
         *difference(both, shuffled, loss_in_english),
+        *difference(real_start(parts="both", dictionaries="muse"), both, real_loss),
+        *difference(distilled, scratch, real_loss), *difference(both, distilled, real_loss),
         mean(map(real_tags, both.values())), mean(map(words_alone, both.values())),
         *difference(both, scratch, real_tags),
     ]  # fmt: skip
