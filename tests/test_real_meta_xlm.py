@@ -33,7 +33,7 @@ def test_shuffled_rows_exchange_the_vectors_of_matched_subwords_alone():
     rules = np.array(["special"] * 2 + ["exact", "normalised", "dictionary"] * 20 + ["unmatched"])
     matching = Matching(sparse.csr_array(np.eye(len(rules), dtype=np.float32)), rules, None, None)
     order, again, other = (
-        M.shuffled(matching, seed).weights.toarray().argmax(axis=1) for seed in (0, 0, 1)
+        M.shuffled(matching, {}, seed).weights.toarray().argmax(axis=1) for seed in (0, 0, 1)
     )
     assert sorted(order) == list(range(len(rules)))
     assert (order == again).all() and (order != other).any()
