@@ -8,7 +8,8 @@ from conftest import LINES, write
 from scipy import sparse
 
 from xlnb.base.core import ConfigError
-from xlnb.text.matching import Matching
+from xlnb.text.matching import Matching, match_vocabulary
+from xlnb.text.vocab import train_vocab
 from xlnb.pretraining.claims import claim_rows
 from xlnb.pretraining.experiments import missing, records_of, run_identity
 from xlnb.pretraining.pretraining import run
@@ -33,7 +34,7 @@ def test_shuffled_rows_exchange_the_vectors_of_matched_subwords_alone():
     rules = np.array(["special"] * 2 + ["exact", "normalised", "dictionary"] * 20 + ["unmatched"])
     matching = Matching(sparse.csr_array(np.eye(len(rules), dtype=np.float32)), rules, None, None)
     order, again, other = (
-        M.shuffled(matching, {}, seed).weights.toarray().argmax(axis=1) for seed in (0, 0, 1)
+        M.shuffled(matching, seed).weights.toarray().argmax(axis=1) for seed in (0, 0, 1)
     )
     assert sorted(order) == list(range(len(rules)))
     assert (order == again).all() and (order != other).any()
@@ -159,3 +160,36 @@ def test_an_arm_ahead_that_guesses_worse_than_by_frequency_decides_nothing():
     why = {row["claim"]: row["why"] for row in rows}
     assert why["metaxlm-01"].startswith("has not learned what the claim needs: both (seed 0, 1")
     assert why["metaxlm-02"] == ""  # of the arm with dictionaries, which has
+
+
+TEXT = {
+    "en": ["the dog sees the red house", "the cat sees the dog", "a red house and a dog"] * 20,
+    "de": ["der hund sieht das haus", "die katze sieht den hund", "ein haus und ein hund"] * 20,
+}
+
+
+@pytest.fixture(scope="module")
+def matching(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vocabularies")
+    source = train_vocab({"en": TEXT["en"]}, 22, folder / "source")
+    return match_vocabulary(source, train_vocab(TEXT, 30, folder / "target"))
+
+
+def test_focus_fills_what_is_unmatched_and_keeps_the_rest(matching):
+    filled = M._by_focus(matching, TEXT, 0)
+    same = matching.rule != "unmatched"
+    assert abs(filled.weights[same] - matching.weights[same]).max() == 0
+    assert (filled.rule == "similarity").any()
+    sums = filled.weights.sum(axis=1)[filled.rule == "similarity"]
+    np.testing.assert_allclose(sums, 1, atol=1e-6)
+
+
+def test_wechsel_gives_every_subword_a_mean_but_special_ones(matching, monkeypatch):
+    entries = [("hund", "dog"), ("haus", "house"), ("katze", "cat"), ("sieht", "sees")]
+    monkeypatch.setattr(M, "dictionary", lambda *_: entries)
+    filled = M._by_wechsel(matching, TEXT, "en", 0)
+    assert {*filled.rule} <= {"special", "similarity", "unmatched"}
+    special = matching.rule == "special"
+    assert abs(filled.weights[special] - matching.weights[special]).max() == 0
+    assert (filled.rule == "similarity").sum() > (matching.rule == "exact").sum() / 2
+    assert (np.diff(filled.weights.indptr)[filled.rule == "similarity"] > 1).any()

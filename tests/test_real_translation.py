@@ -162,7 +162,9 @@ ROWS = {
 
 def test_captions_are_short_and_those_of_tests_are_left_out(monkeypatch):
     monkeypatch.setattr(R, "set_folder", Path)
-    monkeypatch.setattr(R, "checksums", lambda paths: {path.name: "0" for path in paths})
+    monkeypatch.setattr(
+        R, "set_facts", lambda name, paths: {"sha256": {path.name: "0" for path in paths}}
+    )
     monkeypatch.setattr(R, "read_multi30k", lambda folder, part, langs: ROWS[part])
     corpus = R.short_captions(R.Settings(most_words=3))
     assert corpus.pairs == {"de-en": [("Ein Hund.", "A dog.")]}

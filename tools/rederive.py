@@ -478,8 +478,8 @@ def words_alone(record) -> float:
     )
 
 
-def translated(record: dict, system: str, layer: int | None = None, lang: str = "") -> float:
-    "Words of MUSE that are translated, mean over tests, those of one language with English or all; percent."
+def translated(record: dict, system: str, layer: int | None, lang: str) -> float:
+    "Words of MUSE that are translated, mean over the tests that have a language ('en': all); percent."
     values = []
     for name, value in record["metrics"].items():
         test, pair, *rest = name.split("/")

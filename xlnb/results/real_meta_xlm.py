@@ -30,7 +30,7 @@ from xlnb.base.core import (
     read_records,
 )
 from ..text.batches import Prepared
-from ..text.catalogue import SETS, checksums, dictionary, set_files, verse_split
+from ..text.catalogue import dictionary, set_facts, set_files, verse_split
 from ..text.corpora import Corpus
 from ..text.formats import read_identified
 from ..text.matching import Matching, by_sparsemax, by_translations, subword_vectors
@@ -91,6 +91,11 @@ def resolve(settings: Settings) -> Settings:
             f"rows={settings.rows!r} with parts={settings.parts!r}, which takes no word vectors: "
             "use parts='both' or 'embeddings', or rows='matched'"
         )
+    if settings.rows == "wechsel" and settings.dictionaries != "none":
+        raise ConfigError(
+            f"rows='wechsel' with dictionaries={settings.dictionaries!r}: it matches no words and "
+            "maps them by MUSE; leave dictionaries out"
+        )
     return meta_xlm.resolve(settings)
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab1c1
@@ -122,11 +127,7 @@ def _help_corpus(langs, paragraphs: int = _PARAGRAPHS) -> Corpus:
     valid_text = {}
     for lang, path in paths.items():
         text[lang], valid_text[lang] = split_pages(read_identified(path), paragraphs)
-    facts = {
-        "corpus": _SET,
-        "origin": SETS[_SET].origin,
-        "licence": SETS[_SET].licence,
-        "sha256": checksums(paths.values()),
+    facts = set_facts(_SET, paths.values()) | {
         "paragraphs": paragraphs,
         "held_out": {lang: len(lines) for lang, lines in valid_text.items()},
     }
@@ -139,7 +140,7 @@ def prepare_data(s: Settings) -> MetaData:  # resolved
     return meta_xlm.prepare_data(s, _help_corpus(parse_languages(s.langs)))
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab015
-def shuffled(matching: Matching, text: dict, seed: int) -> Matching:
+def shuffled(matching: Matching, seed: int) -> Matching:
     "The matching with the rows of matched subwords, special tokens aside, in random order."
     rows = np.flatnonzero(~np.isin(matching.rule, ("special", "unmatched")))
     order = np.arange(len(matching.rule))
@@ -194,7 +195,7 @@ def _cased(entries) -> list[tuple[str, str]]:
     return list(dict.fromkeys(cased))
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #f0cus004
-def _by_wechsel(matching: Matching, text: dict, seed: int, hub: str = "en") -> Matching:
+def _by_wechsel(matching: Matching, text: dict, hub: str, seed: int) -> Matching:
     "WECHSEL: words of all languages in the space of English ones, and a softmax over English subwords."
     read = {lang: _word_vectors(lines, lang, seed) for lang, lines in text.items()}
     space = _in_space({lang: vectors for lang, (vectors, _) in read.items()}, hub)
@@ -220,8 +221,14 @@ def with_start(
     data = meta_xlm.with_start(s, data)
     if s.rows == "matched":
         return data
-    make = {"shuffled": shuffled, "focus": _by_focus, "wechsel": _by_wechsel}[s.rows]
-    return replace(data, matching=make(data.matching, data.corpus.text, s.seed))
+    matching = data.matching
+    if s.rows == "shuffled":
+        matching = shuffled(matching, s.seed)
+    elif s.rows == "focus":
+        matching = _by_focus(matching, data.corpus.text, s.seed)
+    else:
+        matching = _by_wechsel(matching, data.corpus.text, s.source_lang, s.seed)
+    return replace(data, matching=matching)
 
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab018
 def _held_out_texts(s: Settings, data: Prepared, tokens: int) -> dict:

@@ -24,7 +24,7 @@ from xlnb.base.core import (
     read_records,
     split_pair,
 )
-from ..text.catalogue import SETS, checksums, columns_of, set_folder
+from ..text.catalogue import columns_of, set_facts, set_folder
 from ..text.corpora import Corpus, read_multi30k
 from ..encoder.encoder import new_model
 from ..encoder.seq2seq import EncoderDecoder
@@ -97,17 +97,15 @@ def short_captions(s: Settings) -> Corpus:
     pairs = [pair for pair in train if apart.isdisjoint(pair)]
     tests = {f"multi30k-{year}": {s.pair: columns_of(rows[year])} for year in ("2016", "2017")}
     left_out = {"most_words": s.most_words, "pairs_left_out": len(train) - len(pairs)}
-    facts = _origin_of_captions(langs) | left_out
+    facts = _facts_of_captions(langs) | left_out
     text = dict(zip(langs, columns_of(pairs)))
     return Corpus("multi30k", langs, text, {s.pair: pairs}, {s.pair: rows["valid"]}, tests, facts)
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f13b
-def _origin_of_captions(langs) -> dict:
-    "Where the captions are from, and the checksums by which a record names them."
+def _facts_of_captions(langs) -> dict:
     folder = set_folder("multi30k")
     files = [folder / f"{part}.{lang}.gz" for part in _PARTS.values() for lang in langs]
-    entry = SETS["multi30k"]
-    return {"origin": entry.origin, "licence": entry.licence, "sha256": checksums(files)}
+    return set_facts("multi30k", files)
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f014
 def _corpus_of(s: Settings) -> Corpus:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SETS', 'GOLD', 'OWN_TEXT', 'COUNTED', 'PublishedSet', 'set_folder', 'set_files', 'known_sha256', 'checksums',
-           'open_set', 'catalogue', 'tatoeba_tests', 'ntrex_tests', 'gold_alignments', 'dictionary', 'columns_of',
-           'verse_split', 'distinct_rows', 'cached_json', 'surveyed_tests', 'note_survey', 'load_corpus']
+           'open_set', 'catalogue', 'tatoeba_tests', 'ntrex_tests', 'gold_alignments', 'dictionary', 'set_facts',
+           'columns_of', 'verse_split', 'distinct_rows', 'cached_json', 'surveyed_tests', 'note_survey', 'load_corpus']
 
 # %% ../../nbs/text/03_catalogue.ipynb #2a57d5d8
 import json, os, re, warnings
@@ -808,8 +808,12 @@ def dictionary(
         except (FileNotFoundError, DataError):
             raise absent from None
 
-# %% ../../nbs/text/03_catalogue.ipynb #e49f2707
-def _facts(name, paths) -> dict:
+# %% ../../nbs/text/03_catalogue.ipynb #setfacts1
+def set_facts(
+    name: str,  # of a set
+    paths,  # of the files that are read
+) -> dict:  # for `Corpus.facts`
+    "Where the text of a set is from, and the checksums by which records name it; `DataError` for other files."
     entry = SETS[name]
     return {
         "corpus": name,
@@ -818,7 +822,7 @@ def _facts(name, paths) -> dict:
         "sha256": checksums(paths),
     }
 
-
+# %% ../../nbs/text/03_catalogue.ipynb #e49f2707
 def _outside(langs, tests: dict, facts: dict) -> tuple[dict, dict]:
     "Tests and gold alignments from outside the corpus, for `Corpus.tests` and `Corpus.gold`; what is absent is noted."
     tests_by_name = {
@@ -844,7 +848,7 @@ def _multi30k(langs) -> Corpus:
     parts = ("train", "val", "test_2016_flickr")
     parse_languages(langs, known=("en", "de", "fr", "cs"))
     paths = [folder / f"{part}.{lang}.gz" for part in parts for lang in langs]
-    facts = _facts("multi30k", paths)
+    facts = set_facts("multi30k", paths)
     text = {lang: read_text(folder / f"train.{lang}.gz") for lang in langs}
     train = {}
     valid = {}
@@ -986,7 +990,7 @@ def _bible(
     rows = _Rows(read_verses, valid_share, test_share)
     files = {lang: (versions or {}).get(lang) or language_code(lang, "bible") for lang in langs}
     paths = {lang: existing_file(folder / f"{file}.tsv.gz") for lang, file in files.items()}
-    facts = _facts("bible", paths.values()) | {
+    facts = set_facts("bible", paths.values()) | {
         "versions": files,
         "shares": {"valid": valid_share, "test": test_share},
     }
@@ -1000,12 +1004,12 @@ def _page(key: str) -> str:  # of 'page#paragraph'
 def _libreoffice_help(langs) -> Corpus:
     name = "libreoffice-help"
     paths = dict(zip(langs, set_files(name, langs)))
-    facts = _facts(name, paths.values())
+    facts = set_facts(name, paths.values())
     return _identified_corpus(name, langs, paths, _Rows(read_identified, unit=_page), facts, True)
 
 # %% ../../nbs/text/03_catalogue.ipynb #2bf7ac70
 def _ntrex(langs) -> Corpus:
-    facts = _facts("ntrex", [])
+    facts = set_facts("ntrex", [])
     rows = ntrex_tests(langs, facts)
     if absent := facts.get("absent"):
         raise _absent("ntrex", f"text in {', '.join(absent)}")

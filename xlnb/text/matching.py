@@ -805,11 +805,10 @@ def _sparsemax(scores: np.ndarray) -> np.ndarray:  # (rows, n), the same; each r
     return np.maximum(scores - threshold[:, None], 0)
 
 # %% ../../nbs/text/08_matching.ipynb #checks1m
-def _check_vectors(vectors, n: int, which: str = "new"):
+def _check_vectors(vectors, n: int, of: str = "new subwords"):
     if vectors.ndim != 2 or len(vectors) != n:
         raise ConfigError(
-            f"vectors have the shape {vectors.shape}: give one row for each of the {n:,} {which} "
-            "subwords"
+            f"vectors have the shape {vectors.shape}: give one row for each of the {n:,} {of}"
         )
 
 
@@ -836,10 +835,6 @@ def _mixture(
     "Weights of known subwords by their cosines with new ones."
     vectors, rows = new
     known_vectors, known_rows = known
-    if not len(known_rows):
-        raise ConfigError(
-            "no matched subword has a vector: make vectors from text that contains them"
-        )
     mixes = [sparse.csr_array((len(vectors), columns))]
     n_blocks = len(rows) * len(known_rows) // 2**24 + 1  # of 64 MB of cosines
     for block in np.array_split(rows, n_blocks):
@@ -851,8 +846,12 @@ def _mixture(
 
 def _known_and_unmatched(matching: Matching, has_vector: np.ndarray) -> tuple:  # two of ids
     is_known = ~np.isin(matching.rule, ("unmatched", "special"))
-    unmatched = np.flatnonzero(has_vector & (matching.rule == "unmatched"))
-    return np.flatnonzero(has_vector & is_known), unmatched
+    known = np.flatnonzero(has_vector & is_known)
+    if not len(known):
+        raise ConfigError(
+            "no matched subword has a vector: make vectors from text that contains them"
+        )
+    return known, np.flatnonzero(has_vector & (matching.rule == "unmatched"))
 
 # %% ../../nbs/text/08_matching.ipynb #s1mil4r2
 def by_similarity(
@@ -896,7 +895,9 @@ def subword_vectors(
 ) -> np.ndarray:  # (subwords, d) float32; zeros for those in no word
     "Of every subword the mean vector of the words that contain it, by frequency (WECHSEL)."
     require_fast(tokenizer, "tokenizer")
-    _check_vectors(np.asarray(vectors), len(words), "given")
+    _check_vectors(np.asarray(vectors), len(words), "words")
+    if len(counts) != len(words):
+        raise ConfigError(f"{len(counts):,} counts of {len(words):,} words: give one for each")
     size = len(_subwords(tokenizer))
     cuts = _cuts(tokenizer.backend_tokenizer, list(words))
     subwords = [sorted({*cut}) for cut in cuts]
@@ -927,13 +928,16 @@ def by_translations(
 ) -> Matching:
     "Every subword but special ones takes the softmax mean of its nearest old ones (WECHSEL, Minixhofer et al. 2022)."
     sides = []
-    for side, size, which in zip((vectors, old_vectors), matching.weights.shape, ("new", "old")):
+    given = (vectors, old_vectors), matching.weights.shape, ("new subwords", "old subwords")
+    for side, size, of in zip(*given):
         side = np.asarray(side, np.float32)
-        _check_vectors(side, size, which)
+        _check_vectors(side, size, of)
         sides.append(_units(side))
     _check_softmax(neighbours, temperature)
     (unit, has_vector), (old_unit, old_has_vector) = sides
     known = np.flatnonzero(old_has_vector)
+    if not len(known):
+        raise ConfigError("no old subword has a vector: give words that contain them")
     weigh = partial(_softmax_neighbours, k=min(neighbours, len(known)), temperature=temperature)
     asked = (unit, np.flatnonzero(has_vector & (matching.rule != "special")))
     mix = _mixture(asked, (old_unit, known), weigh, len(old_unit))
