@@ -143,6 +143,25 @@ def test_the_source_gain_is_what_another_source_costs(encoder):
     assert measured["held_out/source_gain"] == pytest.approx(losses[1] - losses[0], abs=1e-4)
 
 
+def test_the_mean_cosine_is_that_of_two_different_tokens_and_padding_does_not_count(encoder):
+    s = resolved(encoder, weights="random")
+    data = R.prepare_data(s)
+    model = R.make_model(s, data).eval()
+    sources, _ = T.held_out_pairs(s, data)
+    states = []
+    for source in sources:
+        batch = data.tokenizer(
+            [source], return_tensors="pt", truncation=True, max_length=T.max_side(s) + 2
+        )
+        with torch.no_grad():
+            out = model.translator.get_encoder()(batch["input_ids"], batch["attention_mask"])
+        states.append(out[0][0])
+    states = torch.cat(states)
+    cosines = torch.nn.functional.cosine_similarity(states[:, None], states[None], dim=-1)
+    expected = cosines[~torch.eye(len(states), dtype=bool)].mean().item()
+    assert R.measures(s, data)(model)["held_out/mean_cosine"] == pytest.approx(expected, abs=1e-4)
+
+
 def test_weights_that_are_none_are_refused(encoder):
     with pytest.raises(ConfigError, match="weights='xlm' is not one of encoder, veco, random"):
         resolved(encoder, weights="xlm")

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'PHASE', 'ARMS', 'EXPERIMENTS', 'RECIPE', 'CLAIMS', 'Settings', 'within', 'short_captions', 'resolve',
-           'prepare_data', 'continued', 'make_model', 'measures', 'describe', 'recorded_runs', 'real_runs',
-           'plot_starts']
+           'prepare_data', 'continued', 'make_model', 'mean_cosine', 'measures', 'describe', 'recorded_runs',
+           'real_runs', 'plot_starts']
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f004
 import sys, time
@@ -13,6 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
+
+import torch
+import torch.nn.functional as F
 
 from xlnb.base.core import (
     PALETTE,
@@ -29,6 +32,7 @@ from ..text.corpora import Corpus, read_multi30k
 from ..encoder.encoder import new_model
 from ..encoder.seq2seq import EncoderDecoder
 from ..encoder.trimming import trimmed_copy
+from ..training.training import evaluation_mode
 from ..pretraining.claims import Claim, Comparison
 from ..pretraining.experiments import Experiment
 from xlnb.pretraining.pretraining import (
@@ -179,6 +183,22 @@ def make_model(s: Settings, data: translation.TranslationData) -> _TimedTranslat
         network = new_model(EncoderDecoder, network.config, derive_seed(s.seed, "translator"))
     return _TimedTranslation(s, network)
 
+# %% ../../nbs/results/08f_real_translation.ipynb #rt08f0m0
+def mean_cosine(
+    states: torch.Tensor,  # (n, hidden), two or more
+) -> float:
+    "The mean cosine of two different states: near 1 where all point in one direction."
+    count = len(states)
+    together = F.normalize(states.double(), dim=-1).sum(0).square().sum()
+    return ((together - count) / (count * (count - 1))).item()
+
+
+def _encoder_states(model, batch: dict) -> torch.Tensor:  # (tokens, hidden), final states
+    device = next(model.parameters()).device
+    ids, mask = (batch[name].to(device) for name in ("input_ids", "attention_mask"))
+    with evaluation_mode(model), torch.inference_mode():
+        return model.translator.get_encoder()(ids, mask)[0][mask.bool()]
+
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f0m1
 def _other_source_loss(s: Settings, data: translation.TranslationData) -> Callable:  # model → nats
     "The loss per token of held-out translations, each beside the source of another one."
@@ -189,13 +209,17 @@ def _other_source_loss(s: Settings, data: translation.TranslationData) -> Callab
 
 
 def measures(s: Settings, data: translation.TranslationData) -> Callable:  # model → 'held_out/…'
-    "Those of a translator, and the source gain: what the loss gains from the right source."
+    "Those of a translator, what the loss gains from the right source, and the states' mean cosine."
     usual = translation.measures(s, data)
     other = _other_source_loss(s, data)
+    sources, _ = translation.held_out_pairs(s, data)
+    batch = translation.held_out_batch(s, data.tokenizer, sources, sources)
 
     def measure(model):
         values = usual(model)
-        return values | {"held_out/source_gain": other(model) - values["held_out/loss"]}
+        gain = other(model) - values["held_out/loss"]
+        cosine = mean_cosine(_encoder_states(model, batch))
+        return values | {"held_out/source_gain": gain, "held_out/mean_cosine": cosine}
 
     return measure
 
