@@ -285,3 +285,12 @@ def test_the_picture_shows_every_claim_with_a_value():
     assert shown == [
         name for of in ours.values() for name, v in of.items() if not math.isnan(v.mean)
     ]
+
+
+def test_seeds_that_were_added_later_are_those_of_the_arms_that_got_more(monkeypatch):
+    more = SimpleNamespace(more_seeds={"a": (5, 6), "b": (5, 6)})
+    plain = SimpleNamespace(more_seeds={})
+    runs = {"a": {0: "a0", 5: "a5", 6: "a6"}, "b": {0: "b0", 5: "b5"}, "c": {5: "c5"}}
+    read = {"frozen": more, "other": plain}, {"frozen": runs, "other": {"a": {5: "x"}}}
+    monkeypatch.setattr(C, "runs_of_size", lambda size, *notebooks: read)
+    assert C._later_runs("VECO", "tiny") == {"frozen": {"a": {5: "a5", 6: "a6"}, "b": {5: "b5"}}}
