@@ -79,6 +79,34 @@ def test_the_encoder_is_trimmed_once_and_named_without_a_path(encoder):
     assert R.RECIPE.resolve(R.Settings(**record)).for_record() == record
 
 
+def test_a_decoder_is_trained_alone_first_and_the_encoder_stays_as_it_is(encoder):
+    s = resolved(encoder, warm_decoder_steps=2)
+    data = R.continued(s, R.prepare_data(s))
+    cold = R.make_model(s, data).state_dict()
+    after = T.with_warm_decoder(R.PHASE, s, data)
+    model = R.make_model(s, after)
+    warm = model.state_dict()
+    moved = {name for name in cold if not torch.equal(cold[name], warm[name])}
+    assert "translator.decoder.layers.0.cross_attention.out.weight" in moved
+    assert not [name for name in moved if ".encoder." in name or "word_embeddings" in name]
+    assert model.average.count == 0 and all(p.requires_grad for p in model.parameters())
+    assert R.replace(data, warmed=None) == data
+    assert T.with_warm_decoder(R.PHASE, R.replace(s, warm_decoder_steps=0), data) is data
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (dict(warm_decoder_steps=2), "warm_decoder_steps=2 without init: the encoder is frozen"),
+        (dict(warm_decoder_steps=-1), "warm_decoder_steps=-1 is below 0"),
+        (dict(warm_decoder_rate=0.0), "warm_decoder_rate=0.0 is not above 0"),
+    ],
+)
+def test_a_decoder_is_trained_first_beside_a_trained_encoder_alone(wrong, words):
+    with pytest.raises(ConfigError, match=words):
+        T.resolve(T.Settings(**wrong))
+
+
 @pytest.mark.parametrize("end, block", [("last", 1), ("first", 0)])
 def test_encoder_and_decoder_have_the_blocks_of_the_encoder(encoder, end, block):
     s = resolved(encoder, decoder_from=end)

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'bleu_and_chrf', 'Settings',
            'resolve', 'TranslationData', 'prepare_data', 'make_batches', 'held_out_pairs', 'test_sets',
-           'new_translator', 'max_positions', 'translate', 'Translation', 'make_model', 'pretraining_settings',
-           'pretrained', 'unigram_level', 'held_out_batch', 'held_out_sums', 'measures', 'evaluate_run', 'samples',
-           'describe', 'plan_of', 'load_translator', 'Translate', 'translate_stream']
+           'new_translator', 'max_positions', 'translate', 'Translation', 'make_model', 'with_warmed_weights',
+           'pretraining_settings', 'pretrained', 'unigram_level', 'held_out_batch', 'held_out_sums', 'measures',
+           'with_warm_decoder', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator', 'Translate',
+           'translate_stream']
 
 # %% ../nbs/06a_translation.ipynb #d8e92134
 import importlib, math, sys, time
@@ -162,6 +163,8 @@ class Settings(RunSettings):
     target: str = "de"  # language that is written
     start: str = "random"  # random, or tasks of `veco` that encoder and decoder are pretrained on, on the same corpus
     init: str = ""  # encoder with its tokenizer (folder, run or hub name), in place of `start`
+    warm_decoder_steps: int = 0  # first steps, which train the decoder alone; needs init
+    warm_decoder_rate: float = 1e-3  # highest learning rate of these steps
     relative_positions: str | None = None  # gated | plain | none
     pretraining_steps: int | None = None  # of VECO, before translation is trained
     decoder_layers: int | None = None  # None: as many as the encoder has
@@ -176,7 +179,11 @@ class Settings(RunSettings):
     relative_memory: str = "shared"
     alpha: float = 0.5  # exponent of the language sampling, in pretraining
 
-    later_settings: ClassVar[dict] = {"longest": None}
+    later_settings: ClassVar[dict] = {
+        "longest": None,
+        "warm_decoder_steps": 0,
+        "warm_decoder_rate": 1e-3,
+    }
 
     @property
     def pair(self) -> str:
@@ -229,6 +236,7 @@ def _check(settings: Settings):
             f"init={settings.init!r} with start={settings.start!r}: give the folder, or the task, not "
             f"both"
         )
+    _check_warm_decoder(settings)
     if settings.longest is not None:
         check_counts(longest=settings.longest)
     for name in ("dropout", "label_smoothing"):
@@ -246,12 +254,27 @@ def _check_languages(settings: Settings):
     if settings.source == settings.target:
         raise ConfigError(f"source and target are both {settings.source!r}: give two")
 
+# %% ../nbs/06a_translation.ipynb #chkwarmd
+def _check_warm_decoder(settings: Settings):
+    "Raise `ConfigError` for a first training of the decoder without a trained encoder, and for amounts that are none."
+    steps = settings.warm_decoder_steps
+    if steps < 0:
+        raise ConfigError(f"warm_decoder_steps={steps} is below 0")
+    if not 0 < settings.warm_decoder_rate < math.inf:
+        raise ConfigError(f"warm_decoder_rate={settings.warm_decoder_rate} is not above 0")
+    if steps and not settings.init:
+        raise ConfigError(
+            f"warm_decoder_steps={steps} without init: the encoder is frozen meanwhile, so name a "
+            "trained encoder with init"
+        )
+
 # %% ../nbs/06a_translation.ipynb #6ff8f42c
 @dataclass(frozen=True)
 class TranslationData(Prepared):
     "A prepared corpus, and the folder of the network that encoder and decoder start from."
 
     start: Path | None = None  # None: random weights
+    warmed: Path | None = None  # run whose decoder was trained first; None: no such run
 
 
 def prepare_data(
@@ -545,7 +568,14 @@ class Translation(nn.Module):
 # %% ../nbs/06a_translation.ipynb #c4011bbd
 def make_model(s: Settings, data: TranslationData) -> Translation:
     "The translator of a run, as training takes it."
-    return Translation(s, new_translator(s, data.start))
+    return with_warmed_weights(Translation(s, new_translator(s, data.start)), data)
+
+
+def with_warmed_weights(model: Translation, data: TranslationData) -> Translation:
+    "The translator with the weights of a run that trained its decoder first, if there is one."
+    if data.warmed:
+        load_model(model.translator, data.warmed / "translator" / "model.safetensors")
+    return model
 
 
 def pretraining_settings(s: Settings) -> veco.Settings:  # resolved
@@ -640,6 +670,50 @@ PHASE = Phase(
     measures,
     on_step=lambda batches, model: model.after_step,
 )
+
+# %% ../nbs/06a_translation.ipynb #warmdec1
+def _decoder_phase(phase: Phase) -> Phase:  # of the main training
+    "The phase that trains the decoder alone."
+
+    def schedule(s):
+        warmup_steps = round(WARMUP_SHARE * s.warm_decoder_steps)
+        steps = {"steps": s.warm_decoder_steps, "warmup_steps": warmup_steps}
+        return replace(s, learning_rate=s.warm_decoder_rate, **steps)
+
+    def model(s, data):
+        model = phase.model(s, data)
+        model.translator.encoder.requires_grad_(False)
+        return model
+
+    name = f"{phase.name}_decoder"
+    return replace(phase, name=name, model=model, measures=_held_out_loss, schedule=schedule)
+
+
+def with_warm_decoder(
+    phase: Phase,  # of the main training
+    s: Settings,  # resolved
+    data: TranslationData,
+) -> TranslationData:
+    "The data with a run that has trained the decoder alone, if the settings ask for one."
+    if not s.warm_decoder_steps:
+        return data
+    first = replace(s, out="")  # `out` is the folder of the main phase
+    warm = _decoder_phase(phase)
+    finished_phase(warm, first, data, s.max_minutes)
+    return replace(data, warmed=run_folder(warm, first, data))
+
+# %% ../nbs/06a_translation.ipynb #warmdec2
+def _held_out_loss(s: Settings, data: TranslationData) -> Callable:  # model → 'held_out/loss'
+    "The loss per token of held-out pairs, without any translation."
+    batch = held_out_batch(s, data.tokenizer, *held_out_pairs(s, data))
+    count = int((batch["labels"] != -100).sum())
+    return lambda model: {
+        "held_out/loss": held_out_sums(model, batch)["translation"].item() / count
+    }
+
+
+def _earlier_phases(s: Settings, data: TranslationData) -> TranslationData:
+    return with_warm_decoder(PHASE, s, pretrained(s, data))
 
 # %% ../nbs/06a_translation.ipynb #be26069e
 _CHUNK = 500  # test lines that are translated between two checks of the time limit
@@ -854,7 +928,7 @@ RECIPE = Recipe(
     evaluate_run,
     describe,
     plan_of,
-    earlier_phases=pretrained,
+    earlier_phases=_earlier_phases,
     record_entries=_signature_and_samples,
     experiments=EXPERIMENTS,
 )
