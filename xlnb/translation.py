@@ -577,7 +577,7 @@ def with_warmed_weights(model: Translation, data: TranslationData) -> Translatio
         load_model(model.translator, data.warmed / "translator" / "model.safetensors")
     return model
 
-
+# %% ../nbs/06a_translation.ipynb #c4011bbe
 def pretraining_settings(s: Settings) -> veco.Settings:  # resolved
     "The run of VECO that comes first: as many tokens for every choice of tasks."
     task_count = 2 if veco.Settings(tasks=s.start).uses_pairs else 1
@@ -688,7 +688,7 @@ def _decoder_phase(phase: Phase) -> Phase:  # of the main training
     name = f"{phase.name}_decoder"
     return replace(phase, name=name, model=model, measures=_held_out_loss, schedule=schedule)
 
-
+# %% ../nbs/06a_translation.ipynb #warmdec3
 def with_warm_decoder(
     phase: Phase,  # of the main training
     s: Settings,  # resolved
