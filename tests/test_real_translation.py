@@ -231,7 +231,7 @@ def curve(loss, gain):
 
 
 def invented(arm, seed, loss, gain):
-    parameters = R.EXPERIMENTS["captions"].shared | R.ARMS[arm] | {"seed": seed, "steps": 100}
+    parameters = R.EXPERIMENTS[R._JUDGED].shared | R.ARMS[arm] | {"seed": seed, "steps": 100}
     return {"parameters": parameters, "losses": ["translation"], "curve": curve(loss, gain)}
 
 
@@ -242,7 +242,7 @@ def directions_of(gain):
         arms[arm] = {seed: invented(arm, seed, loss + seed / 100, gain) for seed in range(5)}
     directions = {}
     for name, claim in R.CLAIMS.items():
-        rows = [judge(comparison, {"captions": arms}) for comparison in claim.comparisons]
+        rows = [judge(comparison, {R._JUDGED: arms}) for comparison in claim.comparisons]
         directions[name] = [row["direction"] for row in rows]
     return directions
 

@@ -383,6 +383,7 @@ _LOSS = "loss of held-out captions, nats per token"
 
 
 _READS = 0.02  # nats of source gain: less, and a translator does not read its source
+_JUDGED = "reading"  # experiment that the claims are judged on
 
 
 def _reads_source(record: dict) -> bool:
@@ -390,7 +391,7 @@ def _reads_source(record: dict) -> bool:
 
 
 def _lower(ahead: str, behind: str, value=_last("loss"), measure=_LOSS) -> Comparison:
-    arms = (("captions", ahead), ("captions", behind))
+    arms = ((_JUDGED, ahead), (_JUDGED, behind))
     return Comparison(measure, *arms, value, lower=True, learned=_reads_source)
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f32b
