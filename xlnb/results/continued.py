@@ -51,7 +51,7 @@ from xlnb.pretraining.pretraining import (
     run_folder,
     step_tokens,
 )
-from ..pretraining.reports import nats_learned
+from ..pretraining.reports import interval, nats_learned
 from .. import xlm_e, xy_lent
 
 # %% ../../nbs/results/04c_continued.ipynb #c0b54338
@@ -651,48 +651,21 @@ def _of_domain(line) -> dict:
 _COLOURS = ("blue", "sky", "red", "orange", "green", "purple")
 
 
-def _draw_drops(
-    groups: dict,  # arm → records, or {seed: record}
-    measures=("f1", "acc@1c", "aer"),  # of MEASURES, a panel each
-):
-    "Relative drop by language, arms side by side (form of XY-LENT, Figure 5)."
-    runs = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
-    records = [*chain.from_iterable(runs.values())]
-
-    def has_drops(measure):
-        return any(drops(record, measure) for record in records)
-
-    measures = [*filter(has_drops, measures)] or measures[:1]
-    n = len(measures)
-    fig, axes = figure("page", height=0.5 + 1.5 * n, nrows=n, squeeze=False)
-    for ax, measure in zip(axes[:, 0], measures):
-        _draw_panel(ax, runs, measure)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    columns = min(4, len(runs))
-    fig.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    return fig
-
-# %% ../../nbs/results/04c_continued.ipynb #1f9b4434
-def _draw_panel(ax, runs, measure):
-    by_arm = {arm: list(map(partial(drops, measure=measure), runs[arm])) for arm in runs}
-    langs = list(dict.fromkeys(chain.from_iterable(chain.from_iterable(by_arm.values()))))
-    width = 0.8 / len(runs)
-    for k, ((arm, rows), colour) in enumerate(zip(by_arm.items(), _COLOURS)):
-        values = [_of_language(rows, lang) for lang in langs]
-        x = [n + (k - (len(runs) - 1) / 2) * width for n in range(len(langs))]
-        ax.bar(
-            x,
-            [sum(v) / len(v) if v else math.nan for v in values],
-            0.9 * width,
-            color=PALETTE[colour],
-            label=arm,
-        )
-        for position, points in zip(x, values):
-            if len(points) > 1:
-                ax.plot([position] * len(points), points, "o", ms=2, color="0.2", mew=0)
+def _draw_drops(arms: dict):  # arm → {seed: record}
+    "Relative drop of tags by language, means over seeds with their 95 % intervals (form of XY-LENT, Figure 5)."
+    fig, ax = figure("page", height=2.3)
+    for n, ((arm, runs), colour) in enumerate(zip(arms.items(), _COLOURS)):
+        by_run = [drops(record, "f1") for record in runs.values()]
+        langs = [*by_run[0]]
+        shift = 0.2 * (n - (len(arms) - 1) / 2)
+        means, halves = zip(*(interval(_of_language(by_run, lang)) for lang in langs))
+        x = [k + shift for k in range(len(langs))]
+        ax.errorbar(x, means, halves, fmt="o", ms=3, lw=1, color=PALETTE[colour], label=arm)
+        ax.set(xticks=range(len(langs)), xticklabels=langs)
     ax.axhline(0, color="0.5", lw=0.6)
-    ax.set(xticks=range(len(langs)), xticklabels=langs, xlim=(-0.6, len(langs) - 0.4))
-    ax.set_title(f"{MEASURES[measure]}: relative drop, %", loc="left")
+    ax.set_ylabel("tags: relative drop, %")
+    fig.legend(loc="outside lower center", ncols=len(arms), frameon=False)
+    return fig
 
 # %% ../../nbs/results/04c_continued.ipynb #770eaa1d
 def _others(line, pivot) -> float:  # mean MLM loss of all languages but the pivot
