@@ -222,7 +222,6 @@ MOST_LINES = 580
 LONG = {
     "evaluation": "settings, tasks by fine-tuning and by frozen probes, tables and figures of a model, "
     "the command",
-    "continued": "a base run, two domains, their measures and drawings; no module imports it",
     "xy_lent": "bitexts of one size, samplers and vocabularies, and the table beside the paper",
     "translation": "a model of pairs, its phases, scores, and the command that translates",
     "static_results": "tables of the paper, and the drawings of ours beside them",
