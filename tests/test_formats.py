@@ -1077,6 +1077,13 @@ def whole_zip() -> bytes:
     return buffer.getvalue()
 
 
+def test_a_zip_that_leads_to_a_negative_place_is_damaged():
+    data = bytearray(whole_zip())
+    data[379] = 1
+    with pytest.raises(DataError, match="packed file damaged or cut off"):
+        list(read_opus(scratch("C.zip", bytes(data))))
+
+
 @settings(FUZZ, max_examples=400)
 @given(
     st.lists(

@@ -8,7 +8,7 @@ __all__ = ['optional_module', 'members', 'read_opus', 'read_mined', 'read_cc100'
            'read_json_gold', 'read_dictionary']
 
 # %% ../../nbs/text/01_formats.ipynb #a1d3b3a1
-import json, lzma, re, zlib
+import errno, json, lzma, re, zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -74,7 +74,8 @@ def _readable(path, line=None):  # turns what unpackers raise into one error
     except (DataError, ConfigError, FileNotFoundError):
         raise
     except _DAMAGE as e:
-        if getattr(e, "errno", None):  # of the system: the file may be as it was
+        # of the system: the file may be as it was; but a damaged zip can lead to a negative place
+        if getattr(e, "errno", None) not in (None, errno.EINVAL):
             raise
         raise DataError(
             f"packed file damaged or cut off ({e}): fetch it again", path, line
