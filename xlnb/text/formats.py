@@ -74,8 +74,7 @@ def _readable(path, line=None):  # turns what unpackers raise into one error
     except (DataError, ConfigError, FileNotFoundError):
         raise
     except _DAMAGE as e:
-        # of the system: the file may be as it was; but a damaged zip can lead to a negative place
-        if getattr(e, "errno", None) not in (None, errno.EINVAL):
+        if getattr(e, "errno", None) not in (None, errno.EINVAL):  # of the system
             raise
         raise DataError(
             f"packed file damaged or cut off ({e}): fetch it again", path, line
