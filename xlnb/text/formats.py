@@ -74,7 +74,7 @@ def _readable(path, line=None):  # turns what unpackers raise into one error
     except (DataError, ConfigError, FileNotFoundError):
         raise
     except _DAMAGE as e:
-        if getattr(e, "errno", None) not in (None, errno.EINVAL):  # of the system
+        if getattr(e, "errno", None) not in (None, errno.EINVAL):  # EINVAL: a seek to below 0
             raise
         raise DataError(
             f"packed file damaged or cut off ({e}): fetch it again", path, line
