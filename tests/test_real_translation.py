@@ -1,5 +1,6 @@
 "Translators from a real encoder: its trimmed copy, what each arm starts from, short captions, runs on record."
 
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_a_decoder_is_trained_alone_first_and_the_encoder_stays_as_it_is(encoder
     assert "translator.decoder.layers.0.cross_attention.out.weight" in moved
     assert not [name for name in moved if ".encoder." in name or "word_embeddings" in name]
     assert model.average.count == 0 and all(p.requires_grad for p in model.parameters())
-    assert R.replace(data, warmed=None) == data
+    assert data.warmed is None
     assert T.with_warm_decoder(R.PHASE, R.replace(s, warm_decoder_steps=0), data) is data
 
 
@@ -105,6 +106,16 @@ def test_a_decoder_is_trained_alone_first_and_the_encoder_stays_as_it_is(encoder
 def test_a_decoder_is_trained_first_beside_a_trained_encoder_alone(wrong, words):
     with pytest.raises(ConfigError, match=words):
         T.resolve(T.Settings(**wrong))
+
+
+def test_a_decoder_is_trained_first_where_there_is_an_encoder_unless_told(encoder):
+    of_encoder = partial(T.Settings, langs="en,ru", source="ru", target="en", init=str(encoder))
+    assert T.resolve(of_encoder(steps=1000)).warm_decoder_steps == 120
+    assert T.resolve(of_encoder(steps=50)).warm_decoder_steps == 25
+    assert T.resolve(of_encoder(warm_decoder_steps=0)).warm_decoder_steps == 0
+    assert T.resolve(T.Settings()).warm_decoder_steps == 0
+    assert "warm_decoder_steps" not in T.resolve(T.Settings()).for_record()
+    assert resolved(encoder).warm_decoder_steps == 0  # as the first grid had none
 
 
 @pytest.mark.parametrize("end, block", [("last", 1), ("first", 0)])

@@ -498,15 +498,18 @@ def gained_by_map(layer: int):
     )
 
 
+TRANSLATED = "08f_real_translation"
+
+
 def real_translators(weights: str, blocks: str = "last") -> dict[int, dict]:
     "Runs whose decoder was trained alone first."
     wanted = {"weights": weights, "decoder_from": blocks, "learning_rate": 0.0001}
-    return runs("08f_real_translation", **wanted, steps=240, warm_decoder_steps=120)
+    return runs(TRANSLATED, **wanted, steps=240, warm_decoder_steps=120)
 
 
 def without_a_first_decoder(weights: str, blocks: str = "last") -> dict[int, dict]:
     wanted = {"weights": weights, "decoder_from": blocks, "learning_rate": 0.001}
-    return runs("08f_real_translation", **wanted, steps=240)
+    return runs(TRANSLATED, **wanted, steps=240)
 
 
 def loss_left(record: dict) -> float:
@@ -598,6 +601,12 @@ OWN = {
     "metaxlm-10": lambda: over_better_part(
         starts_from("both"), starts_from("body"), starts_from("words"), below_frequency
     ),
+    "veco-12": lambda: difference(
+        partners(stop_gradient=False), partners(stop_gradient=True), beside_the_partner
+    ),
+    "xylent-14": lambda: difference(
+        on_one_domain(rate=1.0), on_one_domain(rate=0.1), tags_lost_elsewhere
+    ),
 }
 REAL = {
     "xlme-11": lambda: difference(
@@ -617,6 +626,7 @@ REAL = {
         real_start(parts="both"), real_start(parts="none", distil=1.0), real_loss
     ),
     "veco-06": lambda: difference(real_translators("encoder"), real_translators("veco"), loss_left),
+    "veco-07": lambda: halfway_before_the_end(real_translators("veco"), real_translators("random")),
     "veco-09": lambda: difference(
         real_translators("encoder", "first"), real_translators("encoder"), loss_left
     ),
@@ -647,6 +657,29 @@ def lowest_error(record) -> float:
 def top_on_tatoeba(record) -> int:
     curve = by_layer(record, "tatoeba", "acc@1c")[1:]
     return 1 + curve.index(max(curve))
+
+
+def partners(**wanted) -> dict[int, dict]:
+    tasks = {"tasks": "ca-mlm+tlm", "learning_rate": 0.002, "corpus": "cldr", "norm": "post"}
+    return runs("06_veco", **tasks, steps=1000, batch_tokens=256, **wanted)
+
+
+def beside_the_partner(record: dict) -> float:
+    return at_the_end(record, "held_out/ca_mlm")
+
+
+def on_one_domain(**wanted) -> dict[int, dict]:
+    return runs("04c_continued", tasks="mlm+tlm", **wanted)
+
+
+def tags_lost_elsewhere(record: dict) -> float:
+    "What the sum of the other languages' F1 loses at the layer that was best before, percent."
+    langs = set(record["parameters"]["langs"].split(",")) - {record["parameters"]["pivot"]}
+    sums = []
+    for system in ("before/", ""):
+        names = (f"tags/{lang}/{system}layer/f1" for lang in langs)
+        sums.append(sum(record["metrics"][name][record["base_layer"]] for name in names))
+    return 100 * (sums[0] - sums[1]) / sums[0]
 
 
 def over_better_part(both: dict, first: dict, second: dict, measure) -> list[float]:
@@ -956,6 +989,15 @@ def real_static_numbers() -> list:
     ]  # fmt: skip
 
 
+def halfway_before_the_end(early: dict, late: dict) -> list[float]:
+    "By how much the loss of some runs halfway is below the last one of others."
+    below = {}
+    for seed in early.keys() & late.keys():
+        by_step = dict(zip(column(early[seed], "step"), column(early[seed], "held_out/loss")))
+        below[seed] = loss_left(late[seed]) - by_step[early[seed]["parameters"]["steps"] / 2 - 1]
+    return interval(below.values())
+
+
 STARTS_OF_TRANSLATORS = (
     ("random", "last"),
     ("encoder", "last"),
@@ -984,16 +1026,15 @@ def real_translation_numbers() -> list:
             ),
         ]
 
-    halfway = {}
-    for seed, record in after_veco.items():
-        steps = dict(zip(column(record, "step"), column(record, "held_out/loss")))
-        halfway[seed] = loss_left(random[seed]) - steps[119]
+    [low] = runs(TRANSLATED, weights="encoder", learning_rate=0.0001, steps=480).values()
     best = max(r["metrics"]["bleu/multi30k-2016"] for r in [*last.values(), *first.values()])
     veco_06 = difference(after_veco, last, loss_left)
     return [
-        "2021", "12", "384", "0.998", "120", "240",
-        *ends(last, "source_gain"), *ends(random, "source_gain"), *ends(last, "mean_cosine"),
-        *loss_and_chrf(last, after_veco, random), *veco_06, *interval(halfway.values()),
+        "2021", "12", "384", "0.998",
+        at_the_end(low, "held_out/mean_cosine"), abs(at_the_end(low, "held_out/source_gain")),
+        "120", "240", *ends(last, "source_gain"), *ends(random, "source_gain"), *ends(last, "mean_cosine"),
+        *loss_and_chrf(last, after_veco, random), *veco_06,
+        *halfway_before_the_end(after_veco, random), *halfway_before_the_end(last, random),
         *spread(map(loss_left, first.values())), *ends(first, "source_gain"),
         *spread(r["metrics"]["chrf/multi30k-2016"] for r in first.values()), best,
     ]  # fmt: skip

@@ -6,9 +6,9 @@
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'bleu_and_chrf', 'Settings',
            'resolve', 'TranslationData', 'prepare_data', 'make_batches', 'held_out_pairs', 'test_sets',
            'new_translator', 'max_positions', 'translate', 'Translation', 'make_model', 'with_warmed_weights',
-           'pretraining_settings', 'pretrained', 'unigram_level', 'held_out_batch', 'held_out_sums', 'measures',
-           'with_warm_decoder', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator', 'Translate',
-           'translate_stream']
+           'pretraining_settings', 'pretrained', 'unigram_level', 'held_out_batch', 'held_out_sums', 'mean_loss',
+           'measures', 'with_warm_decoder', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator',
+           'Translate', 'translate_stream']
 
 # %% ../nbs/06a_translation.ipynb #d8e92134
 import importlib, math, sys, time
@@ -81,8 +81,10 @@ from xlnb.pretraining.pretraining import (
     Trained,
     check_amounts,
     check_choices,
+    check_first_steps,
     fill_in,
     finished_phase,
+    first_phase,
     main,
     max_side,
     named_corpus,
@@ -153,6 +155,9 @@ BATCH_TOKENS = {"tiny": 1024, "small": 4096, "base": 4096, "large": 4096, "xl": 
 
 FEW_TESTS = {"tiny": 200}
 
+
+_DECODER_ALONE = 120  # steps after which cross-attention reads in 08f_real_translation
+
 # %% ../nbs/06a_translation.ipynb #2f1fd99d
 @dataclass(frozen=True)
 class Settings(RunSettings):
@@ -163,7 +168,8 @@ class Settings(RunSettings):
     target: str = "de"  # language that is written
     start: str = "random"  # random, or tasks of `veco` that encoder and decoder are pretrained on, on the same corpus
     init: str = ""  # encoder with its tokenizer (folder, run or hub name), in place of `start`
-    warm_decoder_steps: int = 0  # first steps, which train the decoder alone; needs init
+    # first steps, which train the decoder alone; needs init
+    warm_decoder_steps: int | None = None
     warm_decoder_rate: float = 1e-3  # highest learning rate of these steps
     relative_positions: str | None = None  # gated | plain | none
     pretraining_steps: int | None = None  # of VECO, before translation is trained
@@ -213,6 +219,7 @@ def resolve(settings: Settings) -> Settings:
         decoder_layers=full.layers,
         warmup_steps=round(WARMUP_SHARE * full.steps),
         pretraining_steps=0 if full.start == "random" else veco.STEPS[full.size],
+        warm_decoder_steps=min(_DECODER_ALONE, full.steps // 2) if full.init else 0,
     )
     decoder_blocks(full.layers, full.decoder_layers)  # raises for more blocks than there are
     check_amounts(full, "snapshots", "beams")
@@ -236,7 +243,7 @@ def _check(settings: Settings):
             f"init={settings.init!r} with start={settings.start!r}: give the folder, or the task, not "
             f"both"
         )
-    _check_warm_decoder(settings)
+    check_first_steps(settings, "decoder", "the encoder")
     if settings.longest is not None:
         check_counts(longest=settings.longest)
     for name in ("dropout", "label_smoothing"):
@@ -253,20 +260,6 @@ def _check_languages(settings: Settings):
         choose(name, getattr(settings, name), langs)
     if settings.source == settings.target:
         raise ConfigError(f"source and target are both {settings.source!r}: give two")
-
-# %% ../nbs/06a_translation.ipynb #chkwarmd
-def _check_warm_decoder(settings: Settings):
-    "Raise `ConfigError` for a first training of the decoder without a trained encoder, and for amounts that are none."
-    steps = settings.warm_decoder_steps
-    if steps < 0:
-        raise ConfigError(f"warm_decoder_steps={steps} is below 0")
-    if not 0 < settings.warm_decoder_rate < math.inf:
-        raise ConfigError(f"warm_decoder_rate={settings.warm_decoder_rate} is not above 0")
-    if steps and not settings.init:
-        raise ConfigError(
-            f"warm_decoder_steps={steps} without init: the encoder is frozen meanwhile, so name a "
-            "trained encoder with init"
-        )
 
 # %% ../nbs/06a_translation.ipynb #6ff8f42c
 @dataclass(frozen=True)
@@ -636,6 +629,12 @@ def held_out_sums(model, batch: dict) -> dict[str, torch.Tensor]:
     with evaluation_mode(model), torch.inference_mode():
         return model({k: v.to(device) for k, v in batch.items()}, None)
 
+
+def mean_loss(model, batch: dict) -> float:  # nats per target token
+    "The loss of a batch of held-out pairs."
+    count = int((batch["labels"] != -100).sum())
+    return held_out_sums(model, batch)["translation"].item() / count
+
 # %% ../nbs/06a_translation.ipynb #measure2
 def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
     "Loss, accuracy, and BLEU and chrF of greedy translation, on held-out pairs."
@@ -671,24 +670,12 @@ PHASE = Phase(
     on_step=lambda batches, model: model.after_step,
 )
 
-# %% ../nbs/06a_translation.ipynb #warmdec1
-def _decoder_phase(phase: Phase) -> Phase:  # of the main training
-    "The phase that trains the decoder alone."
-
-    def schedule(s):
-        warmup_steps = round(WARMUP_SHARE * s.warm_decoder_steps)
-        steps = {"steps": s.warm_decoder_steps, "warmup_steps": warmup_steps}
-        return replace(s, learning_rate=s.warm_decoder_rate, **steps)
-
-    def model(s, data):
-        model = phase.model(s, data)
-        model.translator.encoder.requires_grad_(False)
-        return model
-
-    name = f"{phase.name}_decoder"
-    return replace(phase, name=name, model=model, measures=_held_out_loss, schedule=schedule)
-
 # %% ../nbs/06a_translation.ipynb #warmdec3
+def _frozen_encoder(model: Translation) -> Translation:
+    model.translator.encoder.requires_grad_(False)
+    return model
+
+
 def with_warm_decoder(
     phase: Phase,  # of the main training
     s: Settings,  # resolved
@@ -697,19 +684,16 @@ def with_warm_decoder(
     "The data with a run that has trained the decoder alone, if the settings ask for one."
     if not s.warm_decoder_steps:
         return data
+    warm = first_phase(phase, "decoder", _frozen_encoder, measures=_held_out_loss)
     first = replace(s, out="")  # `out` is the folder of the main phase
-    warm = _decoder_phase(phase)
-    finished_phase(warm, first, data, s.max_minutes)
-    return replace(data, warmed=run_folder(warm, first, data))
+    last = finished_phase(warm, first, data, s.max_minutes)
+    return replace(data, warmed=last.parent)
 
 # %% ../nbs/06a_translation.ipynb #warmdec2
 def _held_out_loss(s: Settings, data: TranslationData) -> Callable:  # model → 'held_out/loss'
     "The loss per token of held-out pairs, without any translation."
     batch = held_out_batch(s, data.tokenizer, *held_out_pairs(s, data))
-    count = int((batch["labels"] != -100).sum())
-    return lambda model: {
-        "held_out/loss": held_out_sums(model, batch)["translation"].item() / count
-    }
+    return lambda model: {"held_out/loss": mean_loss(model, batch)}
 
 
 def _earlier_phases(s: Settings, data: TranslationData) -> TranslationData:

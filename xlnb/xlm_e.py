@@ -67,10 +67,12 @@ from xlnb.pretraining.pretraining import (
     Trained,
     check_amounts,
     check_choices,
+    check_first_steps,
     common_choices,
     comparison_table,
     fill_in,
     finished_phase,
+    first_phase,
     held_out_spec,
     loss_names,
     main,
@@ -291,7 +293,7 @@ def _check(settings: Settings):
     if not 0 <= settings.contrast < math.inf:
         raise ConfigError(f"contrast={settings.contrast} is not 0 or more")
     _check_dropout(settings)
-    _check_warm_heads(settings)
+    check_first_steps(settings, "heads", "the body")
     _check_combination(settings)
 
 # %% ../nbs/03_xlm_e.ipynb #b9720164
@@ -346,20 +348,6 @@ def _check_filled_in(s: Settings):  # filled in
         raise ConfigError(
             f"bitext='en-x' with langs={s.langs!r}: its pairs are those with {s.pivot}; add it, "
             "or use bitext='x-y'"
-        )
-
-# %% ../nbs/03_xlm_e.ipynb #3a7e4ea5
-def _check_warm_heads(settings: Settings):
-    "Raise `ConfigError` for a warm-up of heads without a trained encoder, and for amounts that are none."
-    steps = settings.warm_heads_steps
-    if steps < 0:
-        raise ConfigError(f"warm_heads_steps={steps} is below 0")
-    if not 0 < settings.warm_heads_rate < math.inf:
-        raise ConfigError(f"warm_heads_rate={settings.warm_heads_rate} is not above 0")
-    if steps and not settings.init:
-        raise ConfigError(
-            f"warm_heads_steps={steps} without init: the body is frozen meanwhile, so name a "
-            "trained encoder with init"
         )
 
 # %% ../nbs/03_xlm_e.ipynb #fa1d297c
@@ -637,20 +625,6 @@ def frozen_body(model: XlmE) -> XlmE:
             weight.requires_grad_(name.startswith("head."))
     return model
 
-# %% ../nbs/03_xlm_e.ipynb #3a7e4ea6
-def _warm_phase(phase: Phase) -> Phase:  # of the main training
-    "The phase that trains the heads of its networks alone."
-
-    def schedule(s):
-        warmup_steps = round(WARMUP_SHARE * s.warm_heads_steps)
-        steps = {"steps": s.warm_heads_steps, "warmup_steps": warmup_steps}
-        return replace(s, learning_rate=s.warm_heads_rate, **steps)
-
-    def model(s, data):
-        return frozen_body(phase.model(s, data))
-
-    return replace(phase, name=f"{phase.name}_heads", model=model, schedule=schedule)
-
 # %% ../nbs/03_xlm_e.ipynb #3a7e4ea3
 def with_warm_heads(
     phase: Phase,  # of the main training
@@ -660,10 +634,10 @@ def with_warm_heads(
     "The data with the finished warm-up of the heads, if the settings ask for one."
     if not settings.warm_heads_steps:
         return data
+    warm = first_phase(phase, "heads", frozen_body)
     first = replace(settings, out="")  # `out` is the folder of the main phase
-    warm = _warm_phase(phase)
-    finished_phase(warm, first, data, settings.max_minutes)
-    return _WarmData(**vars(data), heads=pretraining.run_folder(warm, first, data))
+    last = finished_phase(warm, first, data, settings.max_minutes)
+    return _WarmData(**vars(data), heads=last.parent)
 
 # %% ../nbs/03_xlm_e.ipynb #3a7e4ea4
 def refuse_warm_heads(settings: Settings):

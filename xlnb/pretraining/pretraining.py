@@ -12,8 +12,8 @@ __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'SCHEDULES', 'STA
            'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
            'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm',
            'Phase', 'run_identity', 'run_folder', 'training_config', 'limited_threads', 'Trained', 'train_phase',
-           'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'absent_measures', 'record_of',
-           'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
+           'finished_phase', 'check_first_steps', 'first_phase', 'progress_report', 'Recipe', 'overlap_report',
+           'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -1307,6 +1307,46 @@ def _finish(phase, settings, data, minutes):
         dist.barrier()
     if not summary["finished"]:
         raise CheckpointError(f"{phase.name}: {progress_report(summary)}")
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #f1rstph1
+def check_first_steps(
+    settings: RunSettings,
+    part: str,  # that is trained alone: of `warm_<part>_steps` and `warm_<part>_rate`
+    frozen: str,  # what is not trained meanwhile, in words
+):
+    "Raise `ConfigError` for steps of one part alone without a trained encoder, and for amounts that are none."
+    steps = getattr(settings, f"warm_{part}_steps") or 0
+    rate = getattr(settings, f"warm_{part}_rate")
+    if steps < 0:
+        raise ConfigError(f"warm_{part}_steps={steps} is below 0")
+    if not 0 < rate < math.inf:
+        raise ConfigError(f"warm_{part}_rate={rate} is not above 0")
+    if steps and not settings.init:
+        raise ConfigError(
+            f"warm_{part}_steps={steps} without init: {frozen} is frozen meanwhile, so name a "
+            "trained encoder with init"
+        )
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #f1rstph2
+def first_phase(
+    phase: Phase,  # of the main training
+    part: str,  # as in `check_first_steps`
+    freeze: Callable,  # model → the same, of which only this part is trained
+    **changes,  # other fields of the phase
+) -> Phase:
+    "The phase that trains one part of the networks alone, before the main training."
+
+    def schedule(s):
+        steps = getattr(s, f"warm_{part}_steps")
+        warmup_steps = round(WARMUP_SHARE * steps)
+        rate = getattr(s, f"warm_{part}_rate")
+        return replace(s, steps=steps, warmup_steps=warmup_steps, learning_rate=rate)
+
+    def model(s, data):
+        return freeze(phase.model(s, data))
+
+    name = f"{phase.name}_{part}"
+    return replace(phase, name=name, model=model, schedule=schedule, **changes)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #4a8cec24
 def progress_report(summary: dict) -> str:  # of `training.train`

@@ -64,6 +64,7 @@ class Settings(translation.Settings):
     frozen_steps: int = 20  # before them, of cross-attention alone
     veco_rate: float = 1e-4  # largest learning rate of both
     label_smoothing: float = 0.0  # share of the probability that is spread over all subwords
+    warm_decoder_steps: int | None = 0  # before them, of the decoder alone
     dropout: float = 0.0  # of states and attention weights
     beams: int = 1  # of the search at the end
     relative_memory: str = "none"  # of cross-attention
@@ -204,25 +205,16 @@ def _encoder_states(model, batch: dict) -> torch.Tensor:  # (tokens, hidden), fi
         return model.translator.get_encoder()(ids, mask)[0][mask.bool()]
 
 # %% ../../nbs/results/08f_real_translation.ipynb #rt08f0m1
-def _other_source_loss(s: Settings, data: translation.TranslationData) -> Callable:  # model → nats
-    "The loss per token of held-out translations, each beside the source of another one."
-    sources, targets = translation.held_out_pairs(s, data)
-    batch = translation.held_out_batch(s, data.tokenizer, sources[1:] + sources[:1], targets)
-    count = int((batch["labels"] != -100).sum())
-    return lambda model: translation.held_out_sums(model, batch)["translation"].item() / count
-
-
 def measures(s: Settings, data: translation.TranslationData) -> Callable:  # model → 'held_out/…'
     "Those of a translator, what the loss gains from the right source, and the states' mean cosine."
     usual = translation.measures(s, data)
-    other = _other_source_loss(s, data)
-    sources, _ = translation.held_out_pairs(s, data)
-    batch = translation.held_out_batch(s, data.tokenizer, sources, sources)
+    sources, targets = translation.held_out_pairs(s, data)
+    other = translation.held_out_batch(s, data.tokenizer, sources[1:] + sources[:1], targets)
 
     def measure(model):
         values = usual(model)
-        gain = other(model) - values["held_out/loss"]
-        cosine = mean_cosine(_encoder_states(model, batch))
+        gain = translation.mean_loss(model, other) - values["held_out/loss"]
+        cosine = mean_cosine(_encoder_states(model, other))
         return values | {"held_out/source_gain": gain, "held_out/mean_cosine": cosine}
 
     return measure
@@ -299,6 +291,12 @@ EXPERIMENTS = {
         ARMS,
         _SHORT,
         (0, 1, 2, 3, 4),
+    ),
+    "low rate": Experiment(
+        "A tenth of the rate alone does not spare the encoder.",
+        {arm: ARMS[arm] for arm in ("random", "encoder")},
+        _SHORT | dict(learning_rate=1e-4, steps=480),
+        (0,),
     ),
     "reading": Experiment(
         "The same once the decoder has learned to read, alone first, and then at a tenth of the rate.",
