@@ -42,6 +42,12 @@ def test_a_run_starts_from_the_warmed_encoder_and_ends_with_a_record(request, mo
     assert 0 <= metrics["bli/de-en/teacher/mapped/acc@1"] <= 1
     alone = subject.run(Settings(encoder=str(start), **FEW))
     assert alone["encoder"] == record["encoder"] and "transfer" not in alone
+    # one start, measured once; what is pulled ends elsewhere
+    for name, value in metrics.items():
+        if "/before/" in name:
+            assert alone["metrics"][name] == value
+    ends = [name for name in metrics if name.startswith("own/") and "/before/" not in name]
+    assert any(alone["metrics"][name] != metrics[name] for name in ends)
     arms = {"it": dict(loss="mse", encoder="small-bert", **FEW)}
     recipe = replace(subject.RECIPE, experiments={})
     known = records_of(subject.Experiment("A run.", arms, {}, (0,)), recipe, [record, alone])

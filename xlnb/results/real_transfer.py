@@ -12,33 +12,29 @@ from pathlib import Path
 from statistics import fmean
 
 from xlnb.base.core import (
-    PALETTE,
     append_record,
     check_counts,
     choose,
-    figure,
     parse_languages,
-    read_records,
     runs_folder,
     settings_from_arguments,
 )
-from ..text.batches import folder_lock, short_hash
+from ..text.batches import short_hash
 from ..text.own import open_corpus
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr0005b
 from ..pretraining.claims import Claim, Comparison
-from ..pretraining.experiments import Experiment, Grid, check_one_start, finished_runs
-from ..pretraining.held_out import cached_rows
-from ..pretraining.pretraining import Trained, init_for_record, train_phase
-from ..pretraining.reports import draw_seeds, layer_means, make_record
+from ..pretraining.experiments import Experiment, Grid
+from ..pretraining.pretraining import Trained, train_phase
+from ..pretraining.reports import layer_means
 from . import real_objectives, static_runs
 from xlnb.results.real_objectives import (
-    MEASURED,
     TEXT,
     Tests,
-    changes,
-    measure,
-    tag_metrics,
+    all_metrics,
+    metrics_of_start,
+    record_of_run,
+    runs_from_one_start,
     tags_elsewhere,
 )
 from .static_results import CLAIMS as PAPER_CLAIMS
@@ -122,24 +118,12 @@ def _trained(
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00015
 def _measured_run(settings: static_runs.Settings, data, trained: Trained, tests: Tests) -> dict:
-    "Metrics before and after."
-    tokenizer = data.tokenizer
-    before = static_runs.base_network(settings, data).base_model
-
-    def of_start():
-        first = measure(before, tokenizer, tests, "before")
-        return [first | tag_metrics(before, tokenizer, tests, "before")]
-
-    with folder_lock(data.made / "before.lock"):
-        key = [settings.init, *MEASURED]
-        [metrics] = cached_rows(data.made, "before", key, of_start)
-    end = trained.model.generator.base_model
-    metrics = metrics | measure(end, tokenizer, tests) | tag_metrics(end, tokenizer, tests)
+    "Metrics before and after, and how well the teacher's vectors translate."
+    start = static_runs.base_network(settings, data).base_model
+    metrics = metrics_of_start(start, data.tokenizer, tests, settings.init)
+    metrics = metrics | all_metrics(trained.model.generator.base_model, data.tokenizer, tests)
     teacher = data.teacher, settings.hub, data.lexicon[1]
     return metrics | static_runs.translation_scores(*teacher, "mapped", "teacher")
-
-# %% ../../nbs/results/08h_real_transfer.ipynb #rtr00016
-_FACTS = ("corpus", "origin", "licence", "sha256", "pairs", "near_overlap")  # of the corpus
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00016b
 def run(s: Settings) -> dict:
@@ -151,19 +135,8 @@ def run(s: Settings) -> dict:
     start = _warmed_encoder(s, corpus, tests)
     settings, data, trained = _trained(s, start, corpus)
     metrics = _measured_run(settings, data, trained, tests)
-    record = make_record(
-        s.for_record(),
-        data,
-        trained.summary,
-        metrics,
-        trained.log,
-        losses=["mlm"],
-        encoder={"init": init_for_record(str(start)), "rows": settings.vocab_size},
-        core_minutes=round((time.process_time() - began) / 60, 2),
-        **static_runs.record_facts(settings, data, trained),
-    )
-    record["corpus"] = {name: record["corpus"][name] for name in _FACTS}
-    return record
+    facts = static_runs.record_facts(settings, data, trained)
+    return record_of_run(s, settings, data, trained, metrics, began, losses=["mlm"], **facts)
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00018
 _OWN = "dcca_ey, own vectors"
@@ -187,9 +160,7 @@ RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00018b
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The finished runs on record; `DataError` where they start from different networks."
-    finished = finished_runs(EXPERIMENTS, RECIPE, read_records(NOTEBOOK))
-    check_one_start(finished, lambda record: record["encoder"]["init"])
-    return finished
+    return runs_from_one_start(RECIPE)
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00021
 _MIDDLE = (6, 7, 8)
@@ -199,30 +170,6 @@ def _tatoeba_middle(record: dict, system: str = "") -> float:  # percent; or 'be
     "Accuracy@1 on Tatoeba, centred, mean of layers 6 to 8 and of language pairs."
     scores = layer_means(record, "tatoeba", "acc@1c", system)
     return fmean(scores[layer] for layer in _MIDDLE) if scores else math.nan
-
-# %% ../../nbs/results/08h_real_transfer.ipynb #rtr00021b
-_PANELS = {"own domain": "own", "Tatoeba": "tatoeba"}
-_COLOURS = ("blue", "red", "orange", "green", "purple")
-
-
-def _draw_transfer(arms: dict):  # arm → {seed: record}
-    "Change of retrieval from the start by layer, in points."
-    fig, axes = figure("page", 2.5, ncols=len(_PANELS), sharey=True)
-    for ax, (title, test) in zip(axes, _PANELS.items()):
-        for (arm, runs), colour in zip(arms.items(), _COLOURS):
-            curves = [_by_layer(record, test) for record in runs.values()]
-            draw_seeds(ax, curves, PALETTE[colour], arm, "o-")
-        ax.axhline(0, color="0.5", lw=0.8, ls="--")
-        ax.set_title(title, loc="left")
-        ax.set(xlabel="layer", xticks=range(0, 13, 3))
-    axes[0].set_ylabel("change, points")
-    axes[0].legend(frameon=False, fontsize=6.5, loc="lower left")
-    return fig
-
-# %% ../../nbs/results/08h_real_transfer.ipynb #rtr00022
-def _by_layer(record: dict, test: str) -> tuple:  # layers, points
-    by_layer = changes(record, test, "acc@1c")
-    return range(len(by_layer)), by_layer
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00025
 def _ahead(ahead: str, behind: str, title: str, number) -> tuple:
