@@ -651,20 +651,22 @@ def _of_domain(line) -> dict:
 _COLOURS = ("blue", "sky", "red", "orange", "green", "purple")
 
 
-def _draw_drops(arms: dict):  # arm → {seed: record}
+def _draw_drops(arms: dict):  # arm → {seed: record}, two seeds or more
     "Relative drop of tags by language, means over seeds with their 95 % intervals (form of XY-LENT, Figure 5)."
+    by_arm = {}
+    for arm, runs in arms.items():
+        by_arm[arm] = [drops(record, "f1") for record in runs.values()]
+    everywhere = [*chain.from_iterable(by_arm.values())]
+    langs = [lang for lang in everywhere[0] if all(lang in run for run in everywhere)]
     fig, ax = figure("page", height=2.3)
-    for n, ((arm, runs), colour) in enumerate(zip(arms.items(), _COLOURS)):
-        by_run = [drops(record, "f1") for record in runs.values()]
-        langs = [*by_run[0]]
-        shift = 0.2 * (n - (len(arms) - 1) / 2)
+    for n, ((arm, by_run), colour) in enumerate(zip(by_arm.items(), _COLOURS)):
+        shift = 0.2 * (n - (len(by_arm) - 1) / 2)
         means, halves = zip(*(interval(_of_language(by_run, lang)) for lang in langs))
         x = [k + shift for k in range(len(langs))]
         ax.errorbar(x, means, halves, fmt="o", ms=3, lw=1, color=PALETTE[colour], label=arm)
-        ax.set(xticks=range(len(langs)), xticklabels=langs)
     ax.axhline(0, color="0.5", lw=0.6)
-    ax.set_ylabel("tags: relative drop, %")
-    fig.legend(loc="outside lower center", ncols=len(arms), frameon=False)
+    ax.set(xticks=range(len(langs)), xticklabels=langs, ylabel="tags: relative drop, %")
+    fig.legend(loc="outside lower center", ncols=len(by_arm), frameon=False)
     return fig
 
 # %% ../../nbs/results/04c_continued.ipynb #770eaa1d
