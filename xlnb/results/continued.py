@@ -656,8 +656,8 @@ def _draw_drops(arms: dict):  # arm → {seed: record}, two seeds or more
     by_arm = {}
     for arm, runs in arms.items():
         by_arm[arm] = [drops(record, "f1") for record in runs.values()]
-    everywhere = [*chain.from_iterable(by_arm.values())]
-    langs = [lang for lang in everywhere[0] if all(lang in run for run in everywhere)]
+    first, *others = chain.from_iterable(by_arm.values())
+    langs = [*filter(set(first).intersection(*others).__contains__, first)]
     fig, ax = figure("page", height=2.3)
     for n, ((arm, by_run), colour) in enumerate(zip(by_arm.items(), _COLOURS)):
         shift = 0.2 * (n - (len(by_arm) - 1) / 2)
