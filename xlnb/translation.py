@@ -6,9 +6,9 @@
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'bleu_and_chrf', 'Settings',
            'resolve', 'TranslationData', 'prepare_data', 'make_batches', 'held_out_pairs', 'test_sets',
            'new_translator', 'max_positions', 'translate', 'Translation', 'make_model', 'with_warmed_weights',
-           'pretraining_settings', 'pretrained', 'unigram_level', 'held_out_batch', 'held_out_sums', 'mean_loss',
-           'measures', 'with_warm_decoder', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator',
-           'Translate', 'translate_stream']
+           'pretraining_settings', 'pretrained', 'unigram_level', 'held_out_batch', 'mean_loss', 'measures',
+           'with_warm_decoder', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator', 'Translate',
+           'translate_stream']
 
 # %% ../nbs/06a_translation.ipynb #d8e92134
 import importlib, math, sys, time
@@ -623,7 +623,7 @@ def held_out_batch(s: Settings, tokenizer, sources: list[str], targets: list[str
     }
 
 # %% ../nbs/06a_translation.ipynb #heldsums
-def held_out_sums(model, batch: dict) -> dict[str, torch.Tensor]:
+def _held_out_sums(model, batch: dict) -> dict[str, torch.Tensor]:
     "Sums over held-out pairs, as `Translation` returns them, without dropout and smoothing."
     device = next(model.parameters()).device
     with evaluation_mode(model), torch.inference_mode():
@@ -633,7 +633,7 @@ def held_out_sums(model, batch: dict) -> dict[str, torch.Tensor]:
 def mean_loss(model, batch: dict) -> float:  # nats per target token
     "The loss of a batch of held-out pairs."
     count = int((batch["labels"] != -100).sum())
-    return held_out_sums(model, batch)["translation"].item() / count
+    return _held_out_sums(model, batch)["translation"].item() / count
 
 # %% ../nbs/06a_translation.ipynb #measure2
 def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
@@ -645,7 +645,7 @@ def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'hel
     unigram = unigram_level(labels, SpecialIds.of(data.tokenizer).eos, frequencies)
 
     def measure(model):
-        sums = held_out_sums(model, batch)
+        sums = _held_out_sums(model, batch)
         greedy = translate(
             sources, model.translator, data.tokenizer, 1, longest=s.longest_translation
         )

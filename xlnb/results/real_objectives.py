@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['NOTEBOOK', 'TEXT', 'TASKS', 'TESTED', 'LINKED', 'HALF_WAY', 'PHASE', 'TAG_LAYERS', 'EXPERIMENTS', 'RECIPE',
            'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'Tests', 'tests_of', 'trimmed_encoder', 'Continued', 'layer_of',
-           'freeze', 'warm_heads', 'measure', 'tag_metrics', 'distances', 'run', 'record_of_run', 'all_metrics',
-           'metrics_of_start', 'real_runs', 'runs_from_one_start', 'changes', 'band_change', 'compare', 'draw_changes',
-           'tags_elsewhere']
+           'freeze', 'warm_heads', 'measure', 'distances', 'run', 'record_of_run', 'all_metrics', 'metrics_of_start',
+           'real_runs', 'runs_from_one_start', 'changes', 'band_change', 'compare', 'draw_changes', 'tags_elsewhere']
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp1
 import math, sys, time
@@ -416,7 +415,7 @@ TAG_LAYERS = (4, 8, 12)
 _MEASURED = (_FITTED, TESTED, LINKED, _TAGGED, TAG_LAYERS, _COMPONENTS)
 
 
-def tag_metrics(network, tokenizer, tests: Tests, system: str = "") -> dict[str, float]:
+def _tag_metrics(network, tokenizer, tests: Tests, system: str = "") -> dict[str, float]:
     "Accuracy of tags by language: learned in English on frozen states."
     metrics = {}
     layers = list(TAG_LAYERS)
@@ -503,7 +502,7 @@ def record_of_run(
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjone5
 def all_metrics(network, tokenizer, tests: Tests, system: str = "") -> dict[str, float]:
     "Retrieval, alignment errors and tags of a network, by layer."
-    return measure(network, tokenizer, tests, system) | tag_metrics(
+    return measure(network, tokenizer, tests, system) | _tag_metrics(
         network, tokenizer, tests, system
     )
 
