@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Experiment', 'Grid', 'run_identity', 'renamed_parameters', 'records_of', 'missing', 'finished_runs',
-           'check_one_start', 'runs_of_size', 'run_rows', 'run_command', 'run_one', 'run_missing', 'recipe_of', 'main',
-           'plot_grid']
+           'check_one_start', 'runs_from_one_start', 'runs_of_size', 'run_rows', 'run_command', 'run_one',
+           'run_missing', 'recipe_of', 'main', 'plot_grid']
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #f68365ab
 import fcntl, math, os, re, signal, subprocess, sys, threading
@@ -198,6 +198,16 @@ def check_one_start(
                 f"{', '.join(sorted(starts))}: make those of all but one again, and remove their "
                 "records"
             )
+
+# %% ../../nbs/pretraining/02_experiments.ipynb #sam3str2
+def runs_from_one_start(
+    recipe,  # of a notebook, with `notebook` and `experiments`
+    start: Callable,  # as in `check_one_start`
+) -> dict[str, dict]:  # experiment → arm → {seed: record}
+    "The finished runs on record; `DataError` where those of an experiment start from different networks."
+    finished = finished_runs(recipe.experiments, recipe, read_records(recipe.notebook))
+    check_one_start(finished, start)
+    return finished
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #5395ab88
 def runs_of_size(

@@ -27,7 +27,6 @@ from xlnb.base.core import (
     figure,
     numpy_generator,
     parse_languages,
-    read_records,
 )
 from ..text.batches import Prepared
 from ..text.catalogue import dictionary, set_facts, set_files, verse_split
@@ -40,7 +39,7 @@ from ..measures.probes import Task, linear_probe, probe_baselines
 from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining.claims import Claim, Comparison, Rule
-from ..pretraining.experiments import Experiment, check_one_start, finished_runs
+from ..pretraining.experiments import Experiment, runs_from_one_start
 from ..pretraining.held_out import language_metrics, texts_by_language
 from ..pretraining.pretraining import Phase, Recipe, Trained, held_out_spec
 from ..pretraining.reports import draw_seeds, spread
@@ -412,9 +411,7 @@ RECIPE = Recipe(
 # %% ../../nbs/results/08e_real_meta_xlm.ipynb #0e8ab028
 def real_runs() -> dict:  # experiment → arm → {seed: record}
     "The finished runs of this notebook."
-    finished = finished_runs(EXPERIMENTS, RECIPE, read_records(NOTEBOOK))
-    check_one_start(finished, itemgetter("source"))
-    return finished
+    return runs_from_one_start(RECIPE, itemgetter("source"))
 
 
 def _others_of(record: dict) -> list[str]:

@@ -6,7 +6,7 @@
 __all__ = ['NOTEBOOK', 'TEXT', 'TASKS', 'TESTED', 'LINKED', 'HALF_WAY', 'PHASE', 'TAG_LAYERS', 'EXPERIMENTS', 'RECIPE',
            'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'Tests', 'tests_of', 'trimmed_encoder', 'Continued', 'layer_of',
            'freeze', 'warm_heads', 'measure', 'distances', 'run', 'record_of_run', 'all_metrics', 'metrics_of_start',
-           'real_runs', 'runs_from_one_start', 'changes', 'band_change', 'compare', 'draw_changes', 'tags_elsewhere']
+           'real_runs', 'start_of', 'changes', 'band_change', 'compare', 'draw_changes', 'tags_elsewhere']
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp1
 import math, sys, time
@@ -27,7 +27,6 @@ from xlnb.base.core import (
     choose,
     figure,
     parse_languages,
-    read_records,
     runs_folder,
     settings_from_arguments,
 )
@@ -48,7 +47,7 @@ from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining import pretraining
 from ..pretraining.claims import Claim, Comparison, interval
-from ..pretraining.experiments import Experiment, Grid, check_one_start, finished_runs
+from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
 from ..pretraining.held_out import cached_rows, held_out_metrics, hold_out
 from xlnb.pretraining.pretraining import (
     Phase,
@@ -418,8 +417,7 @@ _MEASURED = (_FITTED, TESTED, LINKED, _TAGGED, TAG_LAYERS, _COMPONENTS)
 def _tag_metrics(network, tokenizer, tests: Tests, system: str = "") -> dict[str, float]:
     "Accuracy of tags by language: learned in English on frozen states."
     metrics = {}
-    layers = list(TAG_LAYERS)
-    rows = linear_probe(network, tokenizer, tests.tags, "en", layers, in_language=False)
+    rows = linear_probe(network, tokenizer, tests.tags, "en", [*TAG_LAYERS], in_language=False)
     for row in rows:
         if row["metric"] == "accuracy" and not row["centred"]:
             metrics[f"{_name('tags', row['target'], system, row['layer'])}/acc"] = row["score"]
@@ -502,9 +500,8 @@ def record_of_run(
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjone5
 def all_metrics(network, tokenizer, tests: Tests, system: str = "") -> dict[str, float]:
     "Retrieval, alignment errors and tags of a network, by layer."
-    return measure(network, tokenizer, tests, system) | _tag_metrics(
-        network, tokenizer, tests, system
-    )
+    tags = _tag_metrics(network, tokenizer, tests, system)
+    return measure(network, tokenizer, tests, system) | tags
 
 
 def metrics_of_start(
@@ -515,12 +512,9 @@ def metrics_of_start(
 ) -> dict[str, float]:
     "The same of the network that runs start from, measured once for all of them."
     folder = Path(init).parent
-
-    def before():
-        return [all_metrics(network, tokenizer, tests, "before")]
-
+    before = partial(all_metrics, network, tokenizer, tests, "before")
     with folder_lock(folder / "before.lock"):
-        [metrics] = cached_rows(folder, "before", [init, *_MEASURED], before)
+        [metrics] = cached_rows(folder, "before", [init, *_MEASURED], lambda: [before()])
     return metrics
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjone2
@@ -645,14 +639,12 @@ RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
 
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The finished runs on record; `DataError` where the runs of an experiment start from different networks."
-    return runs_from_one_start(RECIPE)
+    return runs_from_one_start(RECIPE, start_of)
 
 
-def runs_from_one_start(recipe: Grid) -> dict[str, dict]:  # experiment → arm → {seed: record}
-    "The finished runs of a grid; `DataError` where those of an experiment start from different networks."
-    finished = finished_runs(recipe.experiments, recipe, read_records(recipe.notebook))
-    check_one_start(finished, lambda record: record["encoder"]["init"])
-    return finished
+def start_of(record: dict) -> str:
+    "The network that a run started from: its name, and a hash of its files."
+    return record["encoder"]["init"]
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres1
 _UPPER = (9, 10, 11, 12)

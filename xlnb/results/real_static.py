@@ -34,7 +34,6 @@ from xlnb.base.core import (
     numpy_generator,
     pair_name,
     parse_languages,
-    read_records,
     run_facts,
     runs_folder,
     settings_from_arguments,
@@ -52,7 +51,7 @@ from ..measures.readouts import rated_pairs
 from ..measures.retrieval import lsa, nearest, neighbourhood
 from ..measures.task_sets import read_task, task_languages
 from ..pretraining.claims import Rule
-from ..pretraining.experiments import Experiment, Grid, check_one_start, finished_runs
+from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
 from ..pretraining.held_out import cached_rows
 from ..pretraining.pretraining import init_for_record
 from ..pretraining.reports import draw_seeds, spread
@@ -879,9 +878,7 @@ RECIPE = Grid("08c_real_static", Settings, resolve, EXPERIMENTS)
 # %% ../../nbs/results/08c_real_static.ipynb #rst00056c
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The runs on record."
-    finished = finished_runs(EXPERIMENTS, RECIPE, read_records(RECIPE.notebook))
-    check_one_start(finished, itemgetter("encoder"))
-    return finished
+    return runs_from_one_start(RECIPE, itemgetter("encoder"))
 
 # %% ../../nbs/results/08c_real_static.ipynb #rst00057
 def main(argv: list[str]):  # e.g. ['--seed', '0']

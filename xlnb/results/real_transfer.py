@@ -24,7 +24,7 @@ from ..text.own import open_corpus
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr0005b
 from ..pretraining.claims import Claim, Comparison
-from ..pretraining.experiments import Experiment, Grid
+from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
 from ..pretraining.pretraining import Trained, train_phase
 from ..pretraining.reports import layer_means
 from . import real_objectives, static_runs
@@ -34,7 +34,7 @@ from xlnb.results.real_objectives import (
     all_metrics,
     metrics_of_start,
     record_of_run,
-    runs_from_one_start,
+    start_of,
     tags_elsewhere,
 )
 from .static_results import CLAIMS as PAPER_CLAIMS
@@ -160,7 +160,7 @@ RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00018b
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The finished runs on record; `DataError` where they start from different networks."
-    return runs_from_one_start(RECIPE)
+    return runs_from_one_start(RECIPE, start_of)
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00021
 _MIDDLE = (6, 7, 8)
