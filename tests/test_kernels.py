@@ -22,6 +22,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from xlnb.base.core import torch_generator
+from xlnb.encoder import attention as A
 from xlnb.encoder import kernels as K
 from xlnb.training import objectives as O
 
@@ -256,7 +257,7 @@ SIGNATURES = {
             noise="*fp64",
             floats="*fp32",
             ints="*i32",
-            own="*fp32",
+            label_logit="*fp32",
             n=INT,
             size=INT,
             first=INT,
@@ -350,7 +351,7 @@ def test_extremes():
 @pytest.mark.gpu
 def test_a_gpu_chooses_the_kernels():
     device = torch.device("cuda")
-    if why := K.obstacle(device, torch.bfloat16):
+    if why := A.obstacle(device, torch.bfloat16):
         pytest.skip(why)
     assert (
         O.head_form(device, torch.bfloat16) == "triton"
@@ -399,9 +400,9 @@ def test_memory_beyond_the_gradients():
 
 def test_obstacles():
     cpu = torch.device("cpu")
-    assert "float64" in K.obstacle(cpu, torch.float64)
+    assert "float64" in A.obstacle(cpu, torch.float64)
     if not K.INTERPRETED:
-        assert "are on 'cpu'" in K.obstacle(cpu, torch.float32)
+        assert "are on 'cpu'" in A.obstacle(cpu, torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -423,12 +424,12 @@ def test_without_triton_everything_else_works():
     "With triton made impossible to import, the modules load, the chunked form runs, and the obstacle is named."
     code = (
         "import sys; sys.modules['triton'] = None\n"
-        "import torch; from xlnb.encoder import kernels; from xlnb.training import objectives "
+        "import torch; from xlnb.encoder import attention, kernels; from xlnb.training import objectives "
         "as O\n"
         "from xlnb.base.core import ConfigError\n"
         "x = [torch.ones(2, 4), torch.ones(9, 4), torch.zeros(9), torch.tensor([1, 2])]\n"
         "print(float(O.vocabulary_head(*x).loss_sum), kernels.triton)\n"
-        "print(kernels.obstacle(torch.device('cpu'), torch.float32))"
+        "print(attention.obstacle(torch.device('cpu'), torch.float32))"
     )
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

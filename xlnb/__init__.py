@@ -78,6 +78,7 @@ __doc__ += """
 
 # %% ../nbs/index.ipynb #a2738f3c
 __doc__ += """\
+    encoder.attention        Attention with a gated relative bias in one pass, forward and backward, in Triton
     encoder.encoder          One Transformer: sizes, gated relative position bias, packed batches, a cross-attention
                              plug, hidden states, save and load
     encoder.kernels          The vocabulary head on a GPU: what loss, accuracy and samples need, in one pass over the
@@ -92,6 +93,10 @@ __doc__ += """\
                              states of its layers
     encoder.trimming         The subwords that a text uses, with their rows of the embedding matrix, as a folder that
                              any library opens
+"""
+
+# %% ../nbs/index.ipynb #trainmod
+__doc__ += """\
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in
                              translation pairs, replaced tokens, and which sentence translates which
     training.processes       Communication between the processes of a run: results, errors, and the end of one of them

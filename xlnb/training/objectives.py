@@ -26,7 +26,8 @@ from xlnb.base.core import (
     choose,
 )
 from ..text.tokenizers import ids_without_text, number_of_ids
-from ..encoder.kernels import BLOCK, logit_gradient, obstacle, softmax_pass
+from ..encoder.attention import obstacle
+from ..encoder.kernels import BLOCK, logit_gradient, softmax_pass
 
 # %% ../../nbs/training/00_objectives.ipynb #b890ea2b
 class MaskIds(NamedTuple):
