@@ -84,6 +84,8 @@ def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
         "padded True",
         "compiled True",
         "compiled True, by kernel",
+        "attention matrix",
+        "attention matrix, compiled True",
     )
     cases = {f"{fastest}, {variant}" for variant in variants}
     # a small step is always profiled, since starting kernels takes most of its time
@@ -144,7 +146,18 @@ def test_memory_and_bias(place):
     assert as_it_is["none"]["ratio"] == compiled["none"]["ratio"] == 1
     assert as_it_is["gated"]["low"] <= as_it_is["gated"]["ratio"] <= as_it_is["gated"]["high"]
     lines = list(G.goals(place))
-    assert len(lines) == 4 + 4 and all("less" in line for line in lines)
+    assert len(lines) == 4 + 6 and all("less" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_attention_by_form_and_length(place):
+    "On a CPU the forms that it has."
+    G.attention(place)
+    found = {(r["form"], r["length"]): r for r in records(place.runs.parent / "results")}
+    assert found.keys() == {(f, n) for f in ("without bias", "matrix") for n in (64, 128)}
+    assert all(0 < r["low"] <= r["both_ms"] <= r["high"] for r in found.values())
+    lines = list(G.goals(place))
+    assert len(lines) == 4 and "without bias: 1.00 × without bias" in lines[0]
 
 
 @pytest.mark.slow
@@ -180,6 +193,15 @@ def test_alignment_in_batches_and_one_at_a_time(place):
         assert found["pairs_per_second"].keys() == {"batches", "one at a time"}
     lines = list(G.goals(place))
     assert len(lines) == 2 and "10 or more; the links of 0 of 24 pairs differ" in lines[0]
+
+
+def test_sentences_a_second(place):
+    pytest.importorskip("sentence_transformers")
+    G.encode(place)
+    half, single = records(place.runs.parent / "results")
+    assert (half["case"], single["case"]) == ("bfloat16", "float32")
+    assert single["cosine"] > 0.9999 and half["cosine"] > 0.99
+    assert "as fast as sentence-transformers" in [*G.goals(place)][0]
 
 
 @pytest.mark.slow

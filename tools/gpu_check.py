@@ -7,9 +7,11 @@ data    what those that train read, and its baselines, on the CPU; runs beside t
 tests   the tests marked `gpu`
 speed   tokens/s and share of the peak of a training step: micro-batch, attention, head, packed or padded, compiled
 memory  of loss and sample beyond the embedding matrix and its gradient, by form of the head
+attention  milliseconds and memory of attention by length: without bias, in one pass, FlexAttention, with the matrix
 bias    the step with gated relative bias against the step without
 veco    the step of CA-MLM + TLM: losses one after the other, at once, and with the gradient into the partner
 align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links
+encode  sentences/s of one encoder by this library and by sentence-transformers, in turns
 csls    seconds of CSLS of all words with all words, and whether it finds what brute force finds
 captions  the experiment `wide` of XLM-E, its runs side by side; retrieval and word alignment by layer
 bible   its experiment `bible`, two runs side by side, those on translations first
@@ -21,8 +23,8 @@ is on record: what was stopped is taken up by the same command. Captions and Bib
 names. Without CUDA nothing is done.
 
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
-numpy, pandas, scipy, tqdm; `meta` also babel; `tests` also pytest, and leaves out files of tests that need more than
-is here.
+numpy, pandas, scipy, tqdm; `meta` also babel; `encode` also sentence-transformers; `tests` also pytest, and leaves out
+files of tests that need more than is here.
 """
 
 import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
@@ -39,7 +41,11 @@ from unittest import mock
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-ALSO = {"tests": "pytest", "meta": "babel"}  # phase → what it needs beside
+ALSO = {
+    "tests": "pytest",
+    "encode": "sentence_transformers",
+    "meta": "babel",
+}  # phase → what it needs beside
 NEEDED = (
     "torch",
     "transformers",
@@ -69,6 +75,8 @@ SHAPES = {
         middle=16_384,
         repeats=8,
         head=(65_536, 500_000, 768),
+        attention=(65_536, (128, 256, 512, 1024, 2048, 4096)),
+        sentences=(8192, 768, 12),
         pairs=192,
         csls=(200_000, 300),
         learning={
@@ -84,6 +92,8 @@ SHAPES = {
         middle=128,
         repeats=2,
         head=(512, 3000, 32),
+        attention=(512, (64, 128)),
+        sentences=(64, 64, 2),
         pairs=24,
         csls=(500, 16),
         learning={
@@ -174,7 +184,7 @@ def say(text: str):
 def training_step(
     o,
     micro: int,  # tokens of text, and as many of pairs
-    attention: str = "sdpa",  # or 'flex_attention'
+    attention: str = "sdpa",  # or 'flex_attention'; 'matrix': the bias as one
     head: str = "",  # form of the vocabulary head; '': by the device
     compiled: bool = False,
     positions: str = "gated",
@@ -195,13 +205,24 @@ def training_step(
     step = benchmarks.training_step(model, make_batches(settings, data), settings)
     if padded:
         step.work[:] = [(padded_form(batch), generator) for batch, generator in step.work]
-    for part in step.model.parts():
-        getattr(step.model, part).set_attn_implementation(attention)
+    if attention == "flex_attention":
+        for part in step.model.parts():
+            getattr(step.model, part).set_attn_implementation(attention)
     if compiled:
         compile_blocks(step.model, "inductor" if o.device == "cuda" else "aot_eager")
     form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
-    with mock.patch.object(objectives, "head_form", lambda *_: form):
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(objectives, "head_form", lambda *_: form))
+        if attention == "matrix":
+            stack.enter_context(without_one_pass())
         yield step
+
+
+def without_one_pass():
+    "Inside, the relative bias is a matrix."
+    from xlnb.encoder import encoder
+
+    return mock.patch.object(encoder, "_fused_obstacle", lambda *_: "the matrix is measured")
 
 
 def padded_form(batch: dict) -> dict:  # as ours read it; they know sides of packed pairs alone
@@ -330,6 +351,7 @@ def test_process(o, path: Path):
         "gpu",
         "-p",
         "no:cacheprovider",
+        *(["-n", "4"] if findable("xdist") else []),  # most of it is compilation
         f"--junitxml={report(o, path)}",
     ]
     return running([*command, path], report(o, path, "log"))
@@ -409,9 +431,8 @@ def speed(o):
     }
     for case, (micro, how) in profiled.items():
         measured(o, "speed", f"{case}, by kernel", kernels, micro, **how)
-    if o.device == "cuda":  # FlexAttention has no gradients elsewhere
-        for compiled in (False, True):
-            at(best, attention="flex_attention", compiled=compiled)
+    at(best, attention="matrix")
+    at(best, attention="matrix", compiled=True)
     end(o, "speed")
 
 
@@ -512,15 +533,33 @@ def head_memory(o, form: str, rows: int, size: int, width: int, held: bool) -> d
     }
 
 
+def attention(o):
+    "Forms of attention by length, as many tokens at each."
+    from xlnb.results.benchmarks import ATTENTION_FORMS
+
+    tokens, lengths = o.shape["attention"]
+    for form in ATTENTION_FORMS if o.device == "cuda" else ("without bias", "matrix"):
+        for length in lengths:
+            case = f"{form}, length {length}"
+            measured(o, "attention", case, attending, form, length, tokens)
+    end(o, "attention")
+
+
+def attending(o, form: str, length: int, tokens: int) -> dict:
+    "Milliseconds forward, and forward and backward; bytes at the height of the latter."
+    from xlnb.results.benchmarks import attention_times
+
+    free(o)
+    return {"form": form, "length": length, **attention_times(form, length, tokens, o.device)}
+
+
 def bias(o):
     "Whole steps in turns; the ratio is that of a round's times."
     kinds = {
         "none": dict(positions="none"),
         "gated": {},
-        "gated, flex_attention": dict(attention="flex_attention"),
+        "gated, matrix": dict(attention="matrix"),
     }
-    if o.device != "cuda":
-        del kinds["gated, flex_attention"]
     measured(o, "bias", "as it is", in_turns, kinds)
     measured(
         o,
@@ -576,6 +615,31 @@ def align(o):
     for dtype in ("float32", "bfloat16"):
         measured(o, "align", dtype, linking, dtype)
     end(o, "align")
+
+
+def encode(o):
+    "An untrained encoder in bf16, and as it was loaded."
+    for dtype in ("bfloat16", "float32"):
+        measured(o, "encode", dtype, reading, dtype)
+    end(o, "encode")
+
+
+def reading(o, dtype: str) -> dict:
+    from xlnb.results.benchmarks import encoding
+
+    free(o)
+    return encoding(sentence_transformer, *o.shape["sentences"], device=o.device, dtype=dtype)
+
+
+def sentence_transformer(folder, width: int, device: str, dtype: str, batch_size: int):
+    "A function from sentences to vectors by that library: mean of the last layer."
+    import torch
+    from sentence_transformers import SentenceTransformer, models
+
+    body = models.Transformer(folder, model_kwargs={"dtype": getattr(torch, dtype)})
+    reader = SentenceTransformer(modules=[body, models.Pooling(width)], device=device)
+    plain = dict(batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
+    return lambda texts: reader.encode(texts, **plain)
 
 
 def csls(o):
@@ -724,9 +788,11 @@ PHASES = {
     "tests": tests,
     "speed": speed,
     "memory": memory,
+    "attention": attention,
     "bias": bias,
     "veco": veco,
     "align": align,
+    "encode": encode,
     "csls": csls,
     **{name: functools.partial(learning, phase=name) for name in SHAPES["base"]["learning"]},
 }
@@ -741,12 +807,14 @@ LIMITS = {
     "tests": 130,
     "speed": 250,
     "memory": 35,
+    "attention": 110,
     "bias": 105,
     "veco": 45,
     "align": 60,
+    "encode": 60,
     "csls": 55,
-    "captions": 280,
-    "bible": 380,
+    "captions": 250,
+    "bible": 240,
     "meta": 160,
 }
 
@@ -824,6 +892,11 @@ def goals(o):
     for r in on_record(o, "memory"):
         if "bytes" in r:
             yield f"memory, {r['case']}: {r['bytes'] / 1e9:.2f} GB, less than 1"
+    found = {(r["form"], r["length"]): r for r in on_record(o, "attention") if "both_ms" in r}
+    for (form, length), r in found.items():
+        if plain := found.get(("without bias", length)):
+            ratio = r["both_ms"] / plain["both_ms"]
+            yield f"attention, length {length}, {form}: {ratio:.2f} × without bias, 1.15 or less"
     for r in on_record(o, "bias"):
         for name, found in r.get("ratios", {}).items():
             yield f"bias, {r['case']}: {name}: {found['ratio']:.2f} × the step without, 1.15 or less"
@@ -833,6 +906,11 @@ def goals(o):
                 f"align, {r['case']}: batches are {r['ratio']:.1f} × as fast, 10 or more; the "
                 f"links of "
                 f"{r['different']} of {r['pairs']} pairs differ, 0"
+            )
+    for r in on_record(o, "encode"):
+        if "per_second" in r:
+            yield (
+                f"encode, {r['case']}: {r['ratio']:.2f} × as fast as sentence-transformers, 1 or more"
             )
     for r in on_record(o, "csls"):
         if "agree" in r:
