@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from xlnb.base.core import torch_generator
+from xlnb.base.core import ConfigError, torch_generator
 from xlnb.encoder import attention as A
 from xlnb.encoder import encoder as E
 from xlnb.text.tokens import collate_pairs, pack
@@ -238,6 +238,10 @@ def test_other_positions_are_read_with_the_matrix(interpreted):
     assert interpreted["odd positions"] == 0
 
 
+def test_a_mask_of_another_shape_is_refused(interpreted):
+    assert "attention_mask is (1, 5), the keys (1, 6)" in interpreted["short mask"]
+
+
 def test_a_block_is_compiled_without_a_break_and_in_bfloat16(interpreted):
     assert interpreted["compiled"] == 0 and interpreted["bfloat16"] < 2e-2
 
@@ -392,6 +396,15 @@ def odd_positions() -> int:
     return states_and_gradients(model, batch, True)[2]
 
 
+def short_mask() -> str:
+    "What is said of a mask that is too short."
+    config = E.config_for("tiny", 100, num_hidden_layers=1, relative_positions="gated")
+    try:
+        E.new_model(E.Encoder, config, 1)(torch.arange(5, 11)[None], torch.ones(1, 5))
+    except ConfigError as e:
+        return str(e)
+
+
 def compiled_and_in_bfloat16() -> dict:
     "How far the states of compiled blocks, and of those in bfloat16, are from the plain ones."
     config = E.config_for("tiny", 100, num_hidden_layers=1, relative_positions="gated")
@@ -413,6 +426,7 @@ if __name__ == "__main__":
                 "cases": {case: differences(case, "cpu") for case in CASES},
                 "encoders": {str(case): encoder_differences(*case) for case in ENCODERS},
                 "odd positions": odd_positions(),
+                "short mask": short_mask(),
                 **compiled_and_in_bfloat16(),
             }
         )

@@ -991,12 +991,9 @@ def _add_fused(
     "Describe the batch for attention in one pass; False where that cannot be."
     if _fused_obstacle(context, encoder, hidden):
         return False
-    if context.packing:
-        _visible_keys(context, hidden.shape, attention_mask)  # refuses a mask
+    visible = _visible_keys(context, hidden.shape, attention_mask)
+    token = None if visible is None or context.packing else visible.flatten()
     borders, row = _sequences(context.packing, hidden)
-    token = None
-    if attention_mask is not None and context.packing is None:
-        token = attention_mask.flatten().bool()
     kind = encoder.config.relative_positions
     seconds = borders.diff().long()
     if kind != "none":
