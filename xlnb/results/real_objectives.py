@@ -758,7 +758,7 @@ def _tag_means(record: dict, layer: int, system: str) -> float:
     return 100 * fmean([record["metrics"].get(name, math.nan) for name in names])
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm2
-_ARMS = ("learned", "MRTD + TRTD"), ("learned", "MLM + TLM")
+_ARMS = ("detected", "MRTD + TRTD"), ("detected", "MLM + TLM")
 
 CLAIMS = {
     "xlme-11": Claim(
