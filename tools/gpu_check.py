@@ -23,8 +23,8 @@ is on record: what was stopped is taken up by the same command. Captions and Bib
 names. Without CUDA nothing is done.
 
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
-numpy, pandas, scipy, tqdm; `meta` also babel; `encode` also sentence-transformers; `tests` also pytest, and leaves out
-files of tests that need more than is here.
+numpy, pandas, scipy, tqdm; `meta` also babel; `tests` also pytest, and leaves out files of tests that need more than
+is here, as `encode` is left out without sentence-transformers.
 """
 
 import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
@@ -41,11 +41,7 @@ from unittest import mock
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-ALSO = {
-    "tests": "pytest",
-    "encode": "sentence_transformers",
-    "meta": "babel",
-}  # phase → what it needs beside
+ALSO = {"tests": "pytest", "meta": "babel"}  # phase → what it needs beside
 NEEDED = (
     "torch",
     "transformers",
@@ -619,6 +615,8 @@ def align(o):
 
 def encode(o):
     "An untrained encoder in bf16, and as it was loaded."
+    if not findable("sentence_transformers"):
+        return say("encode: left out: it needs sentence-transformers")
     for dtype in ("bfloat16", "float32"):
         measured(o, "encode", dtype, reading, dtype)
     end(o, "encode")

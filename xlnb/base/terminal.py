@@ -6,7 +6,7 @@
 __all__ = ['notebook_parameters', 'Engine']
 
 # %% ../../nbs/base/01_terminal.ipynb #f1f2bb31
-import ast, json, logging, os, re, select, signal, stat, sys, tempfile, threading
+import ast, json, logging, os, re, select, signal, stat, sys, tempfile, threading, warnings
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -286,7 +286,8 @@ def _one_line_for_an_interrupt():
         return
 
     def stop(*_):
-        logging.disable()  # papermill and asyncio would report what is broken off
+        logging.disable()  # papermill and asyncio would report what is broken off,
+        warnings.simplefilter("ignore")  # and Python what nobody waits for any more
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, stop)
