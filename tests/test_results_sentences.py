@@ -97,7 +97,7 @@ def test_sentences_of_all_claims():
 
 def test_sentences_of_measurements_on_a_gpu():
     texts = shown("11_benchmarks")
-    numbers = benchmarks.gpu_numbers(benchmarks.on_gpu(), has_flex=True)
+    numbers = benchmarks.gpu_numbers(benchmarks.on_gpu())
     assert benchmarks.GPU_TESTS.format(**numbers) in texts
     absent = [numbers["absent"], f"{numbers['absent']}; FlexAttention in compiled blocks"]
     absent += ["FlexAttention in compiled blocks"] * (numbers["absent"] == "nothing")

@@ -28,7 +28,7 @@ is here, as `encode` is left out without sentence-transformers.
 """
 
 import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
@@ -180,7 +180,7 @@ def say(text: str):
 def training_step(
     o,
     micro: int,  # tokens of text, and as many of pairs
-    attention: str = "sdpa",  # or 'flex_attention'; 'matrix': the bias as one
+    matrix: bool = False,  # the relative bias as one
     head: str = "",  # form of the vocabulary head; '': by the device
     compiled: bool = False,
     positions: str = "gated",
@@ -201,17 +201,12 @@ def training_step(
     step = benchmarks.training_step(model, make_batches(settings, data), settings)
     if padded:
         step.work[:] = [(padded_form(batch), generator) for batch, generator in step.work]
-    if attention == "flex_attention":
-        for part in step.model.parts():
-            getattr(step.model, part).set_attn_implementation(attention)
     if compiled:
         compile_blocks(step.model, "inductor" if o.device == "cuda" else "aot_eager")
     form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(objectives, "head_form", lambda *_: form))
-        if attention == "matrix":
-            stack.enter_context(without_one_pass())
-        yield step
+    with mock.patch.object(objectives, "head_form", lambda *_: form):
+        with without_one_pass() if matrix else nullcontext():
+            yield step
 
 
 def without_one_pass():
@@ -427,8 +422,8 @@ def speed(o):
     }
     for case, (micro, how) in profiled.items():
         measured(o, "speed", f"{case}, by kernel", kernels, micro, **how)
-    at(best, attention="matrix")
-    at(best, attention="matrix", compiled=True)
+    at(best, matrix=True)
+    at(best, matrix=True, compiled=True)
     end(o, "speed")
 
 
@@ -554,7 +549,7 @@ def bias(o):
     kinds = {
         "none": dict(positions="none"),
         "gated": {},
-        "gated, matrix": dict(attention="matrix"),
+        "gated, matrix": dict(matrix=True),
     }
     measured(o, "bias", "as it is", in_turns, kinds)
     measured(

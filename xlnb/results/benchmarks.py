@@ -2001,6 +2001,9 @@ _ASKED_OF_GPU = {
     "word alignment in bf16": ("align", "bfloat16"),
     "the small step by kernel": ("speed", "8192 tokens, by kernel"),
     "the compiled step by kernel": ("speed", "65536 tokens, compiled True, by kernel"),
+    "attention in one pass": ("attention", "in one pass, length 512"),
+    "compiled FlexAttention": ("attention", "FlexAttention, length 512"),
+    "sentences a second": ("encode", "bfloat16"),
 }
 
 
@@ -2010,7 +2013,7 @@ def _result_of(tests: dict) -> str:
     return tests.get("left_out") or f"{tests['tests']} passed"
 
 # %% ../../nbs/results/11_benchmarks.ipynb #gpunums2
-def gpu_numbers(gpu: dict, has_flex: bool) -> dict:  # of `on_gpu`; whether compiled FlexAttention
+def gpu_numbers(gpu: dict) -> dict:  # of `on_gpu`
     "The numbers of `GPU_TESTS` and `GPU_HEAD`."
     records = read_records("gpu")
     tests = {r["case"]: r for r in records if r["phase"] == "tests"}
@@ -2019,7 +2022,6 @@ def gpu_numbers(gpu: dict, has_flex: bool) -> dict:  # of `on_gpu`; whether comp
         r["commit"]: r["seconds"]["head"] for r in records if r["case"] == "65536 tokens, by part"
     }
     absent = [name for name, key in _ASKED_OF_GPU.items() if key not in gpu]
-    absent += [] if has_flex else ["FlexAttention in compiled blocks"]
     return {
         "tests": "; ".join(
             f"{name}: {_result_of(r)} (commit {r['commit'][:7]})" for name, r in tests.items()
