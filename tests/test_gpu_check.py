@@ -195,13 +195,38 @@ def test_alignment_in_batches_and_one_at_a_time(place):
     assert len(lines) == 2 and "10 or more; the links of 0 of 24 pairs differ" in lines[0]
 
 
-def test_sentences_a_second(place):
-    pytest.importorskip("sentence_transformers")
+def test_sentences_a_second(place, monkeypatch):
+    "With a reader of our own where sentence-transformers is not installed."
+    if not G.findable("sentence_transformers"):
+        monkeypatch.setattr(G, "findable", lambda name: True)
+        monkeypatch.setattr(G, "sentence_transformer", plain_reader)
     G.encode(place)
     half, single = records(place.runs.parent / "results")
     assert (half["case"], single["case"]) == ("bfloat16", "float32")
     assert single["cosine"] > 0.9999 and half["cosine"] > 0.99
     assert "as fast as sentence-transformers" in [*G.goals(place)][0]
+
+
+def plain_reader(folder, width, device, dtype, batch_size):
+    "Means of the last states, a sentence at a time."
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+
+    def read(texts):
+        with torch.inference_mode():
+            rows = [tokenizer(text, return_tensors="pt") for text in texts]
+            return torch.stack([model(**row).last_hidden_state[0].mean(0) for row in rows])
+
+    return read
+
+
+def test_without_sentence_transformers_their_phase_is_left_out(place, monkeypatch, capsys):
+    monkeypatch.setattr(G, "findable", lambda name: name != "sentence_transformers")
+    G.encode(place)
+    assert "encode: left out: it needs sentence-transformers" in capsys.readouterr().out
 
 
 @pytest.mark.slow

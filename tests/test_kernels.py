@@ -9,12 +9,11 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from interpreted import GPUS, MATRIX_UNIT, check_compiled, found_by, needs_triton
 import torch.nn.functional as F
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,9 +25,6 @@ from xlnb.encoder import attention as A
 from xlnb.encoder import kernels as K
 from xlnb.training import objectives as O
 
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="the package triton is not installed"
-)
 
 # rows, vocabulary, width, type of the states, type of the table, temperature, chunk of the backward
 # pass
@@ -209,23 +205,7 @@ MEASURES = {
 
 @pytest.fixture(scope="module")
 def interpreted():
-    "What all measures found under Triton's interpreter, in a process of its own."
-    if find_spec("triton") is None:
-        pytest.skip("the package triton is not installed")
-    if tuple(map(int, version("triton").split(".")[:2])) < (3, 7):
-        pytest.skip("the interpreter of Triton before 3.7 does not know NumPy 2.4")
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": os.pathsep.join(paths),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return found_by(__file__)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -301,31 +281,16 @@ SIGNATURES = {
 
 @needs_triton
 @pytest.mark.parametrize("name", SIGNATURES)
-# Ampere's smaller memory, Hopper
-@pytest.mark.parametrize("capability, rows, most", [(80, 64, 99), (90, 128, 227)])
-def test_kernels_compile_for_gpus(monkeypatch, tmp_path, name, capability, rows, most):
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+@pytest.mark.parametrize("capability, most", GPUS)
+def test_kernels_compile_for_gpus(monkeypatch, tmp_path, name, capability, most):
     if K.INTERPRETED:
         pytest.skip("interpreted kernels are not compiled")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     arguments, fixed = SIGNATURES[name]
-    fixed = fixed if name == "_pick" else dict(fixed, ROWS=rows)
-    source = ASTSource(
-        fn=getattr(K, name),
-        signature=arguments | dict.fromkeys(fixed, "constexpr"),
-        constexprs=fixed,
-        attrs={
-            (i,): [["tt.divisibility", 16]] for i, t in enumerate(arguments.values()) if t[0] == "*"
-        },
-    )
+    fixed = fixed if name == "_pick" else dict(fixed, ROWS={80: 64, 90: 128}[capability])
     options = dict(num_warps=4 if name == "_pick" else 8, num_stages=3, enable_fp_fusion=True)
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-    assert compiled.metadata.shared <= most * 1024
-    if name != "_pick":  # the product is done by the matrix unit
-        assert {80: "mma.sync", 90: "wgmma.mma_async"}[capability] in compiled.asm["ptx"]
+    ptx = check_compiled(getattr(K, name), arguments, fixed, capability, most, **options)
+    assert name == "_pick" or MATRIX_UNIT[capability] in ptx
 
 
 # ---- on a GPU

@@ -99,10 +99,7 @@ def test_sentences_of_measurements_on_a_gpu():
     texts = shown("11_benchmarks")
     numbers = benchmarks.gpu_numbers(benchmarks.on_gpu())
     assert benchmarks.GPU_TESTS.format(**numbers) in texts
-    absent = [numbers["absent"], f"{numbers['absent']}; FlexAttention in compiled blocks"]
-    absent += ["FlexAttention in compiled blocks"] * (numbers["absent"] == "nothing")
-    sentences = [benchmarks.GPU_HEAD.format(**numbers | {"absent": names}) for names in absent]
-    assert any(sentence in texts for sentence in sentences)
+    assert benchmarks.GPU_HEAD.format(**numbers) in texts
 
 
 def test_sentences_of_xy_lent():

@@ -84,6 +84,7 @@ def test_the_interval_of_one_measure_decides(a, b, lower, verdict):
         (runs_of(HIGH[:4], LOW[:4]), "4 seeds of 5"),
         (runs_of(HIGH, LOW, loss=4.9), "not 0.5 nats below word frequency"),
         (runs_of(HIGH, LOW, detected=0.3), "less than 50% of its loss: a (30% in one seed); b"),
+        (runs_of(HIGH, LOW, detected=0.4987), "a (49% in one seed)"),
         (runs_of((*HIGH[:4], math.inf), LOW), "a value in 4 of 5 seeds"),
     ],
 )

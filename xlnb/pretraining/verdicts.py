@@ -171,7 +171,8 @@ def _undetected(arms: dict[str, list[dict]]) -> str:
     for arm, records in arms.items():
         least = min(without_nan(map(loss_detected, records)), default=1)
         if least < DETECTED:
-            poor.append(f"{arm} ({math.floor(100 * least + 1e-6)}% in one seed)")
+            percent = math.floor(100 * least + 1e-6)  # 49.9 is less than 50
+            poor.append(f"{arm} ({percent}% in one seed)")
     named = "; ".join(poor)
     said = f"the discriminator has learned less than {DETECTED:.0%} of its loss: {named}"
     return said if named else ""
