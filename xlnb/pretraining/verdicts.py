@@ -43,6 +43,8 @@ class Decision:
     expects: str = "more"  # of `_EXPECTATIONS`
     than: float = 0.0  # with what the number of a rule is compared
     paper: float | None = None  # the paper's effect, where it has the same unit
+    # whether the networks have to have learned: not where a claim is about what a trained one loses
+    gated: bool = True
 
     def __post_init__(self):
         choose("expects", self.expects, _EXPECTATIONS)
@@ -189,12 +191,12 @@ def _at_floor(measured: Comparison | Rule, arms: dict[str, list[dict]]) -> bool:
     return lead >= 0 if measured.lower else lead <= 0
 
 
-def _why_undecided(measured, arms: dict[str, list[dict]], verdict: str) -> str:
+def _why_undecided(measured, gated: bool, arms: dict[str, list[dict]], verdict: str) -> str:
     "What a verdict by the numbers lacks; '' where nothing."
     seeds = min(map(len, arms.values()))
     if seeds < MIN_SEEDS:
         return f"{seeds} seeds of {MIN_SEEDS}"
-    if reason := unlearned(measured, arms) or _undetected(arms):
+    if gated and (reason := unlearned(measured, arms) or _undetected(arms)):
         return reason
     at_floor = verdict == "equivalent" and _at_floor(measured, arms)
     return "no better than an untrained network" if at_floor else ""
@@ -218,7 +220,7 @@ def judge_claim(
     seen = smallest_effect(half, len(values))
     verdict = str(verdicts_of(values, decision))
     p = p_value(values, verdict, decision)
-    why = _why_undecided(measured, arms, verdict)
+    why = _why_undecided(measured, decision.gated, arms, verdict)
     small = decision.expects != "equal" and bool(abs(mean) + half < decision.interest)
     given = "undecided" if why else verdict
     return Verdict(given, why, mean, half, p, seen, len(values), ungated=verdict, small=small)
