@@ -223,6 +223,8 @@ LONG = {
     "evaluation": "settings, tasks by fine-tuning and by frozen probes, tables and figures of a model, "
     "the command",
     "xy_lent": "bitexts of one size, samplers and vocabularies, and the table beside the paper",
+    "real_objectives": "tests, warm-up and measures of a run, ten experiments, and the claims that they "
+    "decide",
     "translation": "a model of pairs, its phases, scores, and the command that translates",
     "static_results": "tables of the paper, and the drawings of ours beside them",
     "core": "errors, lines and words, seeds, progress, settings, records and figures, which "

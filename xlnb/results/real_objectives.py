@@ -36,7 +36,6 @@ from ..text.corpora import Corpus
 from ..text.own import open_corpus
 from ..encoder.loading import load_model_and_tokenizer
 from ..encoder.trimming import trimmed_copy
-from ..training.objectives import guess
 from ..training.training import read_log
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp2
@@ -60,6 +59,7 @@ from xlnb.pretraining.pretraining import (
 )
 from ..pretraining.reports import draw_seeds, layer_means, make_record
 from .. import xlm_e
+from .negatives import OtherNegatives, PairSettings
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjset1
 NOTEBOOK = "08d_real_objectives"
@@ -180,10 +180,9 @@ def _all_lines(corpus: Corpus, tests: Tests) -> Iterator[str]:
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun1
 @dataclass(frozen=True)
-class _Continued(xlm_e.Settings):
-    "An XLM-E run with three settings more."
+class _Continued(PairSettings):
+    "An XLM-E run with two settings more."
 
-    blind_generator: bool = False
     frozen_layers: int = 0
     pairs_alone: bool = False
 
@@ -197,7 +196,6 @@ def _continued(s: Settings, init: Path) -> _Continued:
     one_task = 1 if "+" in tasks else 2  # as many tokens in a step as two tasks have
     phases = f"100% {s.text_langs}" if s.text_langs else ""
     names = ("langs", "mismatched", "steps", "learning_rate", "rtd_weight", "seed")
-    more = ("blind_generator", "frozen_layers")
     return xlm_e.resolve(
         _Continued(
             size="small",
@@ -210,25 +208,19 @@ def _continued(s: Settings, init: Path) -> _Continued:
             max_minutes=120.0,
             snapshot_every=s.steps // 2 if s.seed in HALF_WAY else None,
             pairs_alone=s.tasks in ("tlm", "trtd"),
-            **{name: getattr(s, name) for name in (*names, *more)},
+            pair_negatives="apart" if s.blind_generator else "generator",
+            **{name: getattr(s, name) for name in (*names, "frozen_layers")},
         )
     )
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun2
-class Continued(xlm_e.XlmE):
-    "XLM-E's networks, perhaps with frozen blocks and with a generator that sees one sentence of a pair at a time."
+class Continued(OtherNegatives):
+    "XLM-E's networks, perhaps with frozen blocks."
 
     def __init__(self, settings: _Continued, ids):
         super().__init__(settings, ids)
         for part in self.parts():
             freeze(getattr(self, part).encoder, settings.frozen_layers)
-
-    def forward(self, batch, generator) -> dict:
-        if not (self.settings.blind_generator and "side" in batch):
-            return super().forward(batch, generator)
-        apart = batch | {"cu_seqlens": xlm_e.sides_apart(batch)}
-        guesses = guess(self.generator, apart, True, generator)
-        return self.masked_sums(batch, guesses) | self.replaced_sums(batch, guesses.samples)
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun3
 def layer_of(name: str) -> int:  # of a parameter of an encoder
