@@ -12,6 +12,7 @@ SMALL = dict(langs="en,de", train_split="dev", train_examples=30)
 @pytest.fixture
 def records(model, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(D, "PROBED", {"xnli": SMALL})
+    monkeypatch.setattr(D, "TUNED", ("xnli",))
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
     for name in (model, D.BASELINES):
         D.main(["--model", name, "--tasks", "xnli"])
@@ -45,8 +46,33 @@ def test_tables_have_the_newest_record_as_tasks_are_asked_now(records):
     assert float(row["gap"].split(" ±")[0]) == pytest.approx(gap, abs=0.5)
 
 
+@pytest.mark.filterwarnings("ignore:.*share a text")
+def test_a_fine_tuned_encoder_is_a_system_of_its_own(records, model):  # noqa: F811
+    D.main(["--model", model, "--way", "tuned"])
+    *_, tuned = read_records(D.NOTEBOOK)
+    name = records[0]["parameters"]["model"]
+    assert tuned["parameters"]["train_examples"] == 2000 and "layers" not in tuned
+    by_task = D.newest([*records, tuned])
+    assert [*by_task] == [(name, "xnli"), (D.BASELINES, "xnli"), (f"{name}, fine-tuned", "xnli")]
+    assert len(D.layer_figure(by_task).axes) == 1
+    rows = {row["system"]: row for row in D.table_rows(D.score_frame([*records, tuned]))}
+    assert rows[f"{name}, fine-tuned"]["languages"] == 2
+    # a record of before there were two ways is of a probe
+    older = records[0] | {"parameters": dict(records[0]["parameters"])}
+    del older["parameters"]["way"]
+    assert [*D.newest([older])] == [(name, "xnli")]
+
+
+def test_ways_that_there_are_not(model):  # noqa: F811
+    with pytest.raises(ConfigError, match="way='slow' is not one of probed, tuned"):
+        D.main(["--model", model, "--way", "slow"])
+    with pytest.raises(ConfigError, match="they train no network; leave way out"):
+        D.main(["--model", D.BASELINES, "--way", "tuned"])
+
+
 def test_only_tasks_with_settings_are_probed(model):  # noqa: F811
     with pytest.raises(ConfigError, match="xquad"):
-        D.probe_record(model, "xquad")
-    assert D.probe_settings("pos").seeds == D.SEEDS
-    assert D.ProbeRuns(model).tasks.split(",") == [*D.PROBED]
+        D.task_record(model, "xquad")
+    assert D.task_settings("pos").seeds == D.SEEDS
+    assert D.TaskRuns(model).way == "probed"
+    assert [*D.ways()["tuned"]] == ["pos", "xnli", "ner", "paws-x"]
