@@ -623,6 +623,12 @@ EXPERIMENTS |= {
         {"steps": 1600, "warm_steps": 600},
         _FIVE,
     ),
+    "warmed": Experiment(
+        "The same from heads that were trained five times as long.",
+        _TWO,
+        {"steps": 1200, "warm_steps": 3000},
+        _FIVE,
+    ),
 }
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd3
