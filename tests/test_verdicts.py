@@ -99,6 +99,16 @@ def test_what_the_numbers_alone_say_stands_beside_the_gate():
     assert judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW, detected=0.6)).verdict == "reproduced"
 
 
+def test_a_claim_about_what_is_lost_does_not_ask_what_was_learned():
+    "And still asks for five seeds."
+    for facts in (dict(loss=4.9), dict(detected=0.1)):
+        runs = runs_of(HIGH, LOW, **facts)
+        assert judge_claim(AHEAD, TAGS, runs).verdict == "undecided"
+        assert judge_claim(AHEAD, replace(TAGS, gated=False), runs).verdict == "reproduced"
+    few = runs_of(HIGH[:4], LOW[:4])
+    assert judge_claim(AHEAD, replace(TAGS, gated=False), few).why == "4 seeds of 5"
+
+
 def test_a_seed_without_a_detection_loss_hides_no_other():
     runs = runs_of(HIGH, LOW, detected=0.3)
     del runs["toy"]["a"][0]["curve"][0]["held_out/text_rtd_loss"]

@@ -6,7 +6,8 @@
 __all__ = ['NOTEBOOK', 'TEXT', 'TASKS', 'TESTED', 'LINKED', 'HALF_WAY', 'PHASE', 'TAG_LAYERS', 'EXPERIMENTS', 'RECIPE',
            'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'Tests', 'tests_of', 'trimmed_encoder', 'Continued', 'layer_of',
            'freeze', 'warm_heads', 'measure', 'distances', 'run', 'record_of_run', 'all_metrics', 'metrics_of_start',
-           'real_runs', 'start_of', 'changes', 'band_change', 'compare', 'draw_changes', 'tags_elsewhere']
+           'real_runs', 'start_of', 'changes', 'band_change', 'compare', 'draw_changes', 'tags_elsewhere',
+           'english_rows']
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp1
 import math, sys, time
@@ -57,7 +58,7 @@ from xlnb.pretraining.pretraining import (
     run_folder,
     train_phase,
 )
-from ..pretraining.reports import draw_seeds, layer_means, make_record
+from ..pretraining.reports import draw_seeds, layer_means, make_record, spread
 from .. import xlm_e
 from .negatives import OtherNegatives, PairSettings
 
@@ -754,6 +755,26 @@ def _tag_means(record: dict, layer: int, system: str) -> float:
     langs = set(parse_languages(record["parameters"]["langs"])) - {"en"}
     names = [f"{_name('tags', lang, system, layer)}/acc" for lang in sorted(langs)]
     return 100 * fmean([record["metrics"].get(name, math.nan) for name in names])
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjres7
+def _tags_before(record: dict) -> float:  # percent, in the other languages
+    return max(_tag_means(record, layer, "before") for layer in TAG_LAYERS)
+
+
+def english_rows(
+    arms: dict,  # arm → {seed: record}, of `english`
+) -> list[dict]:  # a row per arm
+    "What training in English alone changes in the other languages: tags in percent, and points of the bands."
+    rows = []
+    for arm, runs in arms.items():
+        records = [*runs.values()]
+        row = {"arm": arm, "seeds": len(records)}
+        row["tags elsewhere, before"] = spread([*map(_tags_before, records)])
+        row["after"] = spread([*map(tags_elsewhere, records)])
+        for title in ("own domain, upper layers", "elsewhere, upper layers", "AER, middle layers"):
+            row[title] = spread([band_change(record, title) for record in records])
+        rows.append(row)
+    return rows
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm2
 _ARMS = ("detected", "MRTD + TRTD"), ("detected", "MLM + TLM")
