@@ -318,7 +318,7 @@ class Embeddings(nn.Module):
     def _position_rows(self, positions):
         rows = positions + self.offset
         table = self.position_embeddings
-        if not rows.is_cuda and (last := int(rows.max())) >= table.num_embeddings:
+        if rows.device.type == "cpu" and (last := int(rows.max())) >= table.num_embeddings:
             raise ConfigError(
                 f"position {last - self.offset} is past the table of "
                 f"{table.num_embeddings - self.offset} positions: cut the sequences, or build with "
@@ -508,14 +508,17 @@ class Packing:
         self,
         cu_seqlens: Tensor,  # (sequences + 1,): 0, the running sums of the lengths
         total: int,  # tokens in the batch
+        longest: int | None = None,  # tokens of the longest sequence; None: the device is asked
     ):
         lengths = cu_seqlens.diff().long()
         rises = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == total) & (lengths > 0).all()
-        if not rises:
-            raise ConfigError(
-                f"cu_seqlens must rise from 0 to the number of tokens, {total}; "
-                f"got {cu_seqlens.tolist()}"
-            )
+        must_rise = f"cu_seqlens must rise from 0 to the number of tokens, {total}"
+        if cu_seqlens.device.type != "cpu":
+            torch._assert_async(rises, must_rise)  # without waiting for the device
+        elif not rises:
+            raise ConfigError(f"{must_rise}; got {cu_seqlens.tolist()}")
+        if longest is not None:
+            self.longest = longest
         self.sequences = len(lengths)
         self.borders = cu_seqlens  # (sequences + 1,)
         self.lengths = lengths
@@ -688,8 +691,11 @@ class AttentionContext:
     write_cache: bool = False
     crosses: bool = False  # whether the blocks look at a memory
     eager: bool = False
-    # (batch, seq) bool: tokens that go through the last feed-forward; None: all
+    # (tokens,) positions in the rows one after the other, of those that go through the last
+    # feed-forward; None: all
     wanted: Tensor | None = None
+    # (sequences,) where positions start again, or the length; None: nobody has said
+    second_starts: Tensor | None = None
     # in place of `mask`, `bias`, `causal` where FlexAttention runs
     flexible: Flexible | None = None
     # the same where attention is done in one pass
@@ -837,15 +843,16 @@ class Block(GradientCheckpointingLayer):
         self,
         hidden,
         context: AttentionContext,  # (batch, seq, hidden)
-        wanted: Tensor | None = None,  # (batch, seq) bool: tokens that go through the feed-forward;
-        # None: all
+        wanted: Tensor
+        | None = None,  # (tokens,) positions in the rows one after the other: they go
+        # through the feed-forward; None: all
     ):
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, context)
         crossed = None
         if context.crosses:
             hidden, crossed = self.sublayer(hidden, self.cross_norm, self.cross_attention, context)
         if wanted is not None:
-            hidden = hidden[wanted]
+            hidden = hidden.flatten(0, 1).index_select(0, wanted)
         hidden, _ = self.sublayer(hidden, self.feed_forward_norm, self.feed_forward, context)
         return hidden, weights, crossed
 
@@ -918,7 +925,11 @@ def _visible_keys(context: AttentionContext, shape, attention_mask):
             f"{(shape[0], past + shape[1])}: "
             "give one number per token, those in the cache included"
         )
-    return None if attention_mask.all() else attention_mask[:, None, None].bool()
+    # asking a device would wait for it, in every training step
+    can_be_asked = attention_mask.device.type == "cpu" or not torch.is_grad_enabled()
+    if can_be_asked and attention_mask.all():
+        return None
+    return attention_mask[:, None, None].bool()
 
 # %% ../../nbs/encoder/00a_encoder.ipynb #962fb64a
 def _score_dtype(hidden) -> torch.dtype:
@@ -998,7 +1009,8 @@ def _add_fused(
     seconds = borders.diff().long()
     if kind != "none":
         flat = positions.expand(hidden.shape[:2]).flatten()
-        seconds = second_sentences(flat, borders, row, token)
+        known = context.second_starts
+        seconds = second_sentences(flat, borders, row, token) if known is None else known
     if seconds is None:
         return False
     blocks = row_blocks(borders, seconds, len(row))
@@ -1238,7 +1250,28 @@ def _positions_of(encoder, position_ids, packing, cache, inputs_embeds, input_id
     shape = inputs_embeds.shape
     return _token_positions(shape, encoder.config, input_ids, past, inputs_embeds.device)
 
+# %% ../../nbs/encoder/00a_encoder.ipynb #packof01
+def _packing_of(cu_seqlens, max_seqlen, second_starts, inputs_embeds) -> Packing | None:
+    "How a batch is packed; None where it is not; `ConfigError` for what does not fit it."
+    batch, seq = inputs_embeds.shape[:2]
+    if max_seqlen is not None and cu_seqlens is None:
+        raise ConfigError(f"max_seqlen={max_seqlen} is of a packed batch: give cu_seqlens too")
+    packing = None if cu_seqlens is None else Packing(cu_seqlens, seq, max_seqlen)
+    sequences = packing.sequences if packing else batch
+    if second_starts is not None and second_starts.shape != (sequences,):
+        raise ConfigError(
+            f"second_starts of shape {tuple(second_starts.shape)} for {sequences} sequences: give a "
+            "number for each, or leave it out"
+        )
+    return packing
 
+
+def _flat_positions(wanted: Tensor | None) -> Tensor | None:
+    "Positions in the rows one after the other, of a mask or as they are."
+    is_mask = wanted is not None and wanted.dtype == torch.bool
+    return wanted.flatten().nonzero()[:, 0] if is_mask else wanted
+
+# %% ../../nbs/encoder/00a_encoder.ipynb #packof02
 def _requested(config, output_hidden_states, output_attentions) -> tuple[bool, bool]:
     "Whether hidden states and attentions are returned; None: as the configuration says."
     states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
@@ -1301,24 +1334,22 @@ class Encoder(EncoderPreTrainedModel):
         output_hidden_states: bool | None = None,  # embeddings, then each block; the last normed
         output_attentions: bool | None = None,  # takes the eager path
         cu_seqlens=None,  # (sequences + 1,) int: the batch is packed
-        wanted=None,  # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler
+        max_seqlen=None,  # tokens of its longest sequence; None: the device is asked
+        second_starts=None,  # (sequences,) where positions start again, or the length; None: they are compared
+        wanted=None,  # of these tokens alone the last state, and no pooler: a mask, or (tokens,) flat positions
     ) -> BaseModelOutputWithPoolingAndCrossAttentions:
         inputs_embeds = _input_embeddings(self, input_ids, inputs_embeds)
         cache = past_key_values if cache is None else cache
         cache = _prepare_cache(self.config, cache, use_cache, is_causal, encoder_hidden_states)
-        packing = Packing(cu_seqlens, inputs_embeds.shape[1]) if cu_seqlens is not None else None
+        packing = _packing_of(cu_seqlens, max_seqlen, second_starts, inputs_embeds)
         position_ids = _positions_of(self, position_ids, packing, cache, inputs_embeds, input_ids)
         hidden = self.embeddings(inputs_embeds, position_ids, token_type_ids)
         states, attentions = _requested(self.config, output_hidden_states, output_attentions)
         eager = attentions or self.config._attn_implementation == "eager"
-        context = AttentionContext(
-            packing=packing,
-            cache=cache,
-            write_cache=bool(use_cache),
-            eager=eager,
-            memory=encoder_hidden_states,
-            wanted=wanted,
-        )
+        shared = dict(packing=packing, cache=cache, write_cache=bool(use_cache), eager=eager)
+        context = AttentionContext(memory=encoder_hidden_states, **shared)
+        context.wanted = _flat_positions(wanted)
+        context.second_starts = second_starts
         _prepare_attention(context, self, hidden, attention_mask, position_ids, is_causal)
         _add_memory_mask(context, self, hidden, encoder_attention_mask, position_ids)
         return _run_blocks(self, hidden, context, states, attentions)

@@ -94,7 +94,13 @@ from xlnb.encoder.encoder import (
 from ..encoder.heads import EncoderForMaskedLM, head_flops
 from ..encoder.initialisation import has_output_layer, masked_lm_config
 from ..encoder.loading import RUN_NETWORKS, model_folder, model_title
-from ..training.objectives import Masking, MaskIds, forbid_spare_rows, guess
+from xlnb.training.objectives import (
+    Masking,
+    MaskIds,
+    forbid_spare_rows,
+    guess,
+    masked_positions,
+)
 from xlnb.training.processes import (
     from_first,
     in_all_processes,
@@ -995,7 +1001,7 @@ class MaskedLanguageModel(_SavedByPart):
         sums = {name: out.loss_sum, f"{name}/correct": out.correct.sum()}
         if name == "mlm" or not self.groups:
             return sums
-        groups = batch["group"][batch["labels"] != -100]
+        groups = batch["group"].flatten()[masked_positions(batch)]
         return sums | sums_by_group(name, self.groups, groups, loss=out.losses)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #8c796774

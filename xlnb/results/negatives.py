@@ -22,7 +22,7 @@ from xlnb.base.core import (
 )
 from ..encoder.encoder import SIZES
 from ..text.batches import Prepared, short_hash
-from ..training.objectives import MaskIds, guess
+from ..training.objectives import MaskIds, guess, without_host_facts
 
 # %% ../../nbs/results/03b_negatives.ipynb #negnb05b
 from ..measures.retrieval import retrieval_by_layer
@@ -87,6 +87,11 @@ class PairSettings(xlm_e.Settings):
     pair_negatives: str = "generator"  # of NEGATIVES
 
 
+def _apart(batch: dict) -> dict:
+    "A batch of pairs whose sentences are sequences of their own."
+    return without_host_facts(batch) | {"cu_seqlens": xlm_e.sides_apart(batch)}
+
+
 class OtherNegatives(xlm_e.XlmE):
     "XLM-E's networks, whose discriminator may be shown other words in pairs."
 
@@ -95,8 +100,7 @@ class OtherNegatives(xlm_e.XlmE):
         if negatives == "generator" or "side" not in batch:
             return super().forward(batch, generator)
         is_apart = negatives == "apart"
-        read = batch | {"cu_seqlens": xlm_e.sides_apart(batch)} if is_apart else batch
-        guesses = guess(self.generator, read, True, generator)
+        guesses = guess(self.generator, _apart(batch) if is_apart else batch, True, generator)
         samples = guesses.samples if is_apart else shuffled_words(batch, generator)
         return self.masked_sums(batch, guesses) | self.replaced_sums(batch, samples)
 

@@ -618,6 +618,10 @@ EXPERIMENTS |= {
         {"steps": 1200, "warm_steps": 600},
         _FIVE,
     ),
+}
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjgr2d
+EXPERIMENTS |= {
     "detected": Experiment(
         "The same a third longer, until the discriminator of every seed has learned half.",
         _TWO,

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['POLICIES', 'STORED', 'SCRATCH', 'SCRATCH_OTHER', 'MaskIds', 'sequence_numbers', 'span_keys', 'mask_tokens',
            'head_chunk', 'head_form', 'forbid_spare_rows', 'HeadOutput', 'vocabulary_head', 'masked_lm_loss', 'Masking',
-           'network_inputs', 'guess', 'replaced_tokens', 'rtd_loss', 'binary_entropy', 'roc_auc', 'rtd_diagnostics',
-           'mean_pool', 'info_nce', 'distillation_loss']
+           'network_inputs', 'host_facts', 'without_host_facts', 'masked_positions', 'guess', 'replaced_tokens',
+           'rtd_loss', 'binary_entropy', 'roc_auc', 'rtd_diagnostics', 'mean_pool', 'info_nce', 'distillation_loss']
 
 # %% ../../nbs/training/00_objectives.ipynb #5940b500
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from xlnb.base.core import (
 )
 from ..text.tokenizers import ids_without_text, number_of_ids
 from ..encoder.attention import obstacle
+from ..encoder.encoder import second_sentences
 from ..encoder.kernels import BLOCK, logit_gradient, softmax_pass
 
 # %% ../../nbs/training/00_objectives.ipynb #b890ea2b
@@ -522,6 +523,10 @@ def _draw_noise(n, size, generator, device):
 
 
 def _check_labels(labels, size):
+    if labels.device.type != "cpu":
+        is_id = (labels >= 0) & (labels < size)
+        torch._assert_async(is_id.all(), f"a label is not an id of this vocabulary, 0..{size - 1}")
+        return
     if not len(labels) or 0 <= labels.min() and labels.max() < size:
         return
     i = int(((labels < 0) | (labels >= size)).nonzero()[0, 0])
@@ -581,12 +586,58 @@ class Masking:
 def network_inputs(batch: dict) -> dict:
     "What an encoder reads of a batch beside the ids."
     check_batch(batch)
-    names = (
-        ("position_ids", "cu_seqlens")
-        if "cu_seqlens" in batch
-        else ("position_ids", "attention_mask")
-    )
+    if "cu_seqlens" in batch:
+        names = ("position_ids", "cu_seqlens", "max_seqlen", "second_starts")
+    elif batch.get("is_padded", True):
+        names = ("position_ids", "attention_mask", "second_starts")
+    else:
+        names = ("position_ids", "second_starts")
     return {name: batch[name] for name in names if name in batch}
+
+# %% ../../nbs/training/00_objectives.ipynb #hostfct1
+_HOST_FACTS = ("masked", "is_padded", "max_seqlen", "second_starts")
+
+
+def host_facts(
+    batch: dict,  # masked or not, on the CPU
+) -> dict:  # entries that `network_inputs` and `masked_positions` read
+    "What a network and its losses would otherwise have to ask the device for."
+    facts = {"masked": masked_positions(batch)} if "labels" in batch else {}
+    if "cu_seqlens" in batch:
+        facts["max_seqlen"] = int(batch["cu_seqlens"].diff().max())
+    elif "attention_mask" in batch:
+        facts["is_padded"] = not bool(batch["attention_mask"].all())
+    starts = _second_starts(batch) if "input_ids" in batch else None
+    return facts if starts is None else facts | {"second_starts": starts}
+
+# %% ../../nbs/training/00_objectives.ipynb #hostfc1b
+def without_host_facts(batch: dict) -> dict:
+    "The batch without what `host_facts` has found out."
+    return {name: value for name, value in batch.items() if name not in _HOST_FACTS}
+
+
+def masked_positions(batch: dict) -> Tensor:  # (masked,) int64
+    "The masked tokens of a batch, as positions in its rows one after the other."
+    if "masked" in batch:
+        return batch["masked"]
+    return (batch["labels"] != -100).flatten().nonzero()[:, 0]
+
+# %% ../../nbs/training/00_objectives.ipynb #hostfct2
+def _second_starts(batch: dict) -> Tensor | None:  # (sequences,)
+    "Where positions start again, or the length of a sequence; None where they go otherwise, or cannot be known."
+    rows, length = batch["input_ids"].shape
+    is_packed = "cu_seqlens" in batch
+    borders = batch["cu_seqlens"] if is_packed else torch.arange(rows + 1) * length
+    token = None if is_packed else batch.get("attention_mask")
+    positions = batch.get("position_ids")
+    if positions is None:
+        # the encoder counts tokens, or all places: the same if padding comes last
+        is_last = token is None or torch.equal(token, token.cummin(1).values)
+        return borders.diff().long() if is_last else None
+    row = torch.arange(len(borders) - 1).repeat_interleave(borders.diff().long())
+    token = None if token is None else token.flatten().bool()
+    positions = positions.expand(rows, -1).flatten()
+    return second_sentences(positions, borders.long(), row, token)
 
 # %% ../../nbs/training/00_objectives.ipynb #ede69951
 def guess(
@@ -607,13 +658,12 @@ def guess(
     ids = batch["input_ids"]
     labels = batch["labels"]
     check_tensor("input_ids", ids, labels.shape)
-    masked = labels != -100
+    masked = masked_positions(batch)
+    words = labels.flatten()[masked]
     head = network.head
     hidden = network.encoder(ids, wanted=masked, **network_inputs(batch)).last_hidden_state
     options = dict(sample=sample, generator=generator)
-    return vocabulary_head(
-        head.transform(hidden), head.weight, head.bias, labels[masked], **options
-    )
+    return vocabulary_head(head.transform(hidden), head.weight, head.bias, words, **options)
 
 # %% ../../nbs/training/00_objectives.ipynb #f27945ab
 def replaced_tokens(
@@ -631,7 +681,8 @@ def replaced_tokens(
     check_tensor("samples", samples)
     masked = labels != -100
     # counting on a GPU would wait for it
-    if samples.ndim != 1 or not samples.is_cuda and len(samples) != masked.sum():
+    is_here = samples.device.type == "cpu"
+    if samples.ndim != 1 or is_here and len(samples) != masked.sum():
         raise DataError(
             f"samples is {tuple(samples.shape)}, and {int(masked.sum())} labels are not -100: "
             f"give one id "
@@ -654,7 +705,7 @@ def rtd_loss(
         if tensor is not None:
             check_tensor(name, tensor, labels.shape)
     if (
-        not labels.is_cuda
+        labels.device.type == "cpu"
         and (odd := labels[(labels != 0) & (labels != 1) & (labels != -100)]).numel()
     ):
         raise DataError(

@@ -41,6 +41,7 @@ from xlnb.base.core import (
     verify_checksums,
     write_checksums,
 )
+from .objectives import host_facts
 from .processes import from_first, gathered, in_all_processes, rank_and_world
 
 # %% ../../nbs/training/01_training.ipynb #5352c9fa
@@ -145,7 +146,7 @@ def accumulate_gradients(
     counts = {}
     sums = _StepSums(inner, device)
     for batch, _ in work:
-        _add(counts, inner.counts(batch))
+        _add(counts, batch["counts"] if "counts" in batch else inner.counts(batch))
     counts = all_reduce_sum(counts, sorted(inner.weights), device)
     for n, (batch, generator) in enumerate(work):
         # DDP sends once a step
@@ -585,6 +586,18 @@ def load_weights(
     else:
         _load_model(path, model)
 
+# %% ../../nbs/training/01_training.ipynb #stepbat0
+def _tokens_in(batch) -> int:  # of both sides, where they are apart
+    return sum(
+        int(batch[k].sum()) for k in ("attention_mask", "partner_attention_mask") if k in batch
+    )
+
+
+def _step_facts(model, part: dict) -> dict:
+    "What a step would have to ask the device for, once the batch is there."
+    counted = {"counts": model.counts(part), "tokens": _tokens_in(part)}
+    return counted | host_facts(part)
+
 # %% ../../nbs/training/01_training.ipynb #stepbat1
 class StepBatches:
     "This process's prepared micro-batches of a step, `prepared(step)`, and `paused`, under which none is being made."
@@ -606,7 +619,8 @@ class StepBatches:
         generator = torch_generator(self.config.seed, "prepare", step, index)
         with self.paused:
             prepared = self.model.prepare(self.batches(step, index), generator)
-        return prepared if isinstance(prepared, list) else [prepared]
+        parts = prepared if isinstance(prepared, list) else [prepared]
+        return [part | _step_facts(self.model, part) for part in parts]
 
 # %% ../../nbs/training/01_training.ipynb #stepbat3
 class _BatchesAhead(StepBatches):
@@ -749,7 +763,7 @@ def _dropout_seed(config: TrainingConfig, step: int, device):
 
 def _log_line(model, config, step: int, work, sums: dict, counts: dict, norm: float) -> dict:
     device = next(model.parameters()).device
-    tokens = sum(_tokens_in(batch) for batch, _ in work)
+    tokens = sum(batch["tokens"] for batch, _ in work)
     means = _means(sums, counts)
     return {
         "step": step,
@@ -769,12 +783,6 @@ def _means(sums: dict, counts: dict) -> dict:
         if name.count("/") < 2 and count:
             means[name] = value / count
     return means
-
-
-def _tokens_in(batch) -> int:  # of both sides, where they are apart
-    return sum(
-        int(batch[k].sum()) for k in ("attention_mask", "partner_attention_mask") if k in batch
-    )
 
 # %% ../../nbs/training/01_training.ipynb #24264827
 def read_log(folder) -> list[dict]:
