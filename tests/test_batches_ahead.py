@@ -296,7 +296,7 @@ def test_the_losses_of_a_thousand_pairs_are_read_at_once(monkeypatch):
     work = step_work(model, Batches(), CONFIG, 0)
     work += step_work(model, Batches(), CONFIG, 1)
     expected = dict.fromkeys(model.names, 0.0)
-    for batch, _ in work:
+    for batch in (micro_batch.batch for micro_batch in work):
         out = model(batch, None)
         expected["next"] += out["next"].item()
         for group, loss in zip(model.groups, out["next/loss"]):

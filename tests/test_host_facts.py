@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from xlnb import xlm_e
-from xlnb.base.core import ConfigError, torch_generator
+from xlnb.base.core import ConfigError, DataError, torch_generator
 from xlnb.encoder import encoder as E
 from xlnb.pretraining.pretraining import training_config
 from xlnb.training.objectives import (
@@ -15,7 +15,7 @@ from xlnb.training.objectives import (
     network_inputs,
     without_host_facts,
 )
-from xlnb.training.training import StepBatches, accumulate_gradients, step_work
+from xlnb.training.training import accumulate_gradients, step_work
 
 SHORT = dict(steps=6, batch_tokens=256, test_lines=20, langs="en,ru", width=32, layers=2)
 
@@ -32,8 +32,8 @@ def run_of(data, **changes):
 
 def text_and_pairs(model, batches, settings) -> list[dict]:
     "A prepared batch of either kind, with what it says of itself."
-    (text, *_, pairs) = StepBatches(model, batches, training_config(settings))(0)
-    return [text[0], pairs[0]]
+    text, *_, pairs = step_work(model, batches, training_config(settings), 0)
+    return [text.batch, pairs.batch]
 
 
 def moved(batch: dict, device) -> dict:
@@ -72,7 +72,7 @@ def test_a_step_asks_the_device_for_nothing(data, asks_nothing, monkeypatch, tas
     model = model.to(asks_nothing)
     for part in parts:
         out = model(moved(part, asks_nothing), torch_generator(0))
-        sum(out[name] / part["counts"][name] for name in model.weights if name in out).backward()
+        sum(out[name] for name in model.weights if name in out).backward()
     networks = len(model.parts())
     assert len(called) == (networks * 2 * 2 - (networks == 2) * 2 if fused else 0)
     assert all(p.grad is not None for p in model.generator.parameters())
@@ -91,8 +91,6 @@ def test_what_a_batch_says_of_itself(data):
     for batch in (text, pairs):
         words = batch["labels"].flatten()[batch["masked"]]
         assert words.tolist() == batch["labels"][batch["labels"] != -100].tolist()
-        assert batch["tokens"] == batch["attention_mask"].sum()
-        assert batch["counts"] == model.counts(batch)
         plain = without_host_facts(batch)
         assert masked_positions(plain).tolist() == batch["masked"].tolist()
         assert {*batch} - {*plain} == {*host_facts(plain)}
@@ -136,19 +134,35 @@ def test_positions_that_jump_are_left_to_the_network():
     assert host_facts(batch) == {"max_seqlen": 3}
 
 
+def test_tokens_are_counted_before_they_go_to_the_device(data):
+    model, batches, settings = run_of(data)
+    for micro_batch in step_work(model, batches, training_config(settings), 0):
+        assert micro_batch.counts == model.counts(micro_batch.batch)
+        assert micro_batch.tokens == micro_batch.batch["attention_mask"].sum()
+
+
 def test_facts_change_no_number(data):
     model, batches, settings = run_of(data)
-    work = step_work(model, batches, training_config(settings), 0)
-    found = []
-    for of in (lambda batch: batch, without_host_facts):
+    sums = []
+    gradients = []
+    for with_facts in (True, False):
         model.zero_grad()
-        again = step_work(model, batches, training_config(settings), 0)
-        parts = [(of(batch), generator) for batch, generator in again]
-        sums, counts = accumulate_gradients(model, parts)
-        gradients = [p.grad.clone() for p in model.parameters()]
-        found.append((sums, counts, gradients))
-    assert found[0][:2] == found[1][:2] and len(work) == len(again)
-    assert all(map(torch.equal, found[0][2], found[1][2]))
+        work = step_work(model, batches, training_config(settings), 0)
+        if not with_facts:
+            work = [(without_host_facts(part.batch), part.generator) for part in work]
+        sums.append(accumulate_gradients(model, work))
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    assert sums[0] == sums[1]
+    assert all(map(torch.equal, *gradients))
+
+
+def test_other_labels_than_those_that_were_found_are_noticed(data):
+    model, *rest = run_of(data)
+    text, _ = text_and_pairs(model, *rest)
+    other = text | {"labels": text["labels"].roll(1, 1)}
+    with pytest.raises(DataError, match="take without_host_facts"):
+        model(other, torch_generator(0))
+    assert model(without_host_facts(other), torch_generator(0))["mlm"] > 0
 
 
 def test_wanted_tokens_as_a_mask_or_as_positions(data):
@@ -200,7 +214,7 @@ def test_a_step_on_a_gpu_does_not_wait(data, tasks):
         for part in parts:
             with torch.autocast("cuda", torch.bfloat16):
                 out = model(part, generator)
-            sum(out[k] / part["counts"][k] for k in model.weights if k in out).backward()
+            sum(out[k] for k in model.weights if k in out).backward()
 
     step()  # kernels are compiled, and tried
     torch.cuda.synchronize()

@@ -481,7 +481,7 @@ def test_a_batch_that_has_nothing_for_a_loss_does_not_end_the_run(changes, lacks
     model = PHASE.model(settings, data)
     batches = make_batches(settings, data)
     works = (step_work(model, batches, training_config(settings), step) for step in range(100))
-    work = next(work for work in works if any(lacks(batch) for batch, _ in work))
+    work = next(work for work in works if any(lacks(part.batch) for part in work))
     sums, _ = accumulate_gradients(model, work)
     assert all(map(math.isfinite, sums.values()))
 

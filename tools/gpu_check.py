@@ -200,7 +200,7 @@ def training_step(
     model = deepcopy(networks(o, positions))
     step = benchmarks.training_step(model, make_batches(settings, data), settings)
     if padded:
-        step.work[:] = [(padded_form(batch), generator) for batch, generator in step.work]
+        step.work[:] = [part._replace(batch=padded_form(part.batch)) for part in step.work]
     if compiled:
         compile_blocks(step.model, "inductor" if o.device == "cuda" else "aot_eager")
     form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
@@ -218,10 +218,12 @@ def without_one_pass():
 
 def padded_form(batch: dict) -> dict:  # as ours read it; they know sides of packed pairs alone
     from xlnb.text.tokens import unpack
+    from xlnb.training.objectives import without_host_facts
 
-    return (
-        {k: v for k, v in unpack(batch).items() if k != "side"} if "cu_seqlens" in batch else batch
-    )
+    batch = without_host_facts(batch)
+    if "cu_seqlens" not in batch:
+        return batch
+    return {k: v for k, v in unpack(batch).items() if k != "side"}
 
 
 def networks(o, positions: str):
@@ -286,7 +288,7 @@ def step_flops(step) -> int:
 
     configs = [getattr(step.model, part).config for part in step.model.parts()]
     total = 0
-    for batch, _ in step.work:
+    for batch, *_ in step.work:
         lengths = (
             batch["cu_seqlens"].diff() if "cu_seqlens" in batch else batch["attention_mask"].sum(1)
         )

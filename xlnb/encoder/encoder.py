@@ -843,9 +843,7 @@ class Block(GradientCheckpointingLayer):
         self,
         hidden,
         context: AttentionContext,  # (batch, seq, hidden)
-        wanted: Tensor
-        | None = None,  # (tokens,) positions in the rows one after the other: they go
-        # through the feed-forward; None: all
+        wanted: Tensor | None = None,  # (tokens,) flat positions, which go on; None: all
     ):
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, context)
         crossed = None

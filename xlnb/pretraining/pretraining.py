@@ -99,6 +99,7 @@ from xlnb.training.objectives import (
     MaskIds,
     forbid_spare_rows,
     guess,
+    host_facts,
     masked_positions,
 )
 from xlnb.training.processes import (
@@ -986,7 +987,8 @@ class MaskedLanguageModel(_SavedByPart):
         return ["generator"]
 
     def prepare(self, batch, generator) -> dict:
-        return self.masking(batch, self.ids, generator)
+        masked = self.masking(batch, self.ids, generator)
+        return masked | host_facts(masked)
 
     def counts(self, batch) -> dict:
         "Number of masked tokens, over which the loss is averaged."

@@ -66,6 +66,7 @@ from ..encoder.foreign import quietly
 from ..encoder.initialisation import masked_lm_from
 from ..encoder.trimming import Trimmed, corpus_lines, trim_model
 from ..encoder.seq2seq import EncoderDecoder, TranslationConfig
+from ..training import objectives
 from ..training.objectives import MaskIds, mask_tokens, network_inputs, vocabulary_head
 
 # %% ../../nbs/results/11_benchmarks.ipynb #e40b3497
@@ -235,7 +236,7 @@ class Electra(XlmE):
         return new_model(kind, config, derive_seed(settings.seed, part))
 
     def prepare(self, batch, generator):
-        batch = super().prepare(batch, generator)
+        batch = objectives.without_host_facts(super().prepare(batch, generator))
         return unpack(batch) if "cu_seqlens" in batch else batch
 
     def counts(self, batch):
@@ -337,7 +338,7 @@ def training_step(
 # %% ../../nbs/results/11_benchmarks.ipynb #5f74df51
 def batch_facts(work: list) -> dict:  # of `step_work`
     "Tokens, masked tokens, and places with padding, in a step's batches."
-    batches = [batch for batch, _ in work]
+    batches = [micro_batch.batch for micro_batch in work]
     return {
         "tokens": sum(int(b["attention_mask"].sum()) for b in batches),
         "masked": sum(int((b["labels"] != -100).sum()) for b in batches),

@@ -617,10 +617,18 @@ def without_host_facts(batch: dict) -> dict:
 
 
 def masked_positions(batch: dict) -> Tensor:  # (masked,) int64
-    "The masked tokens of a batch, as positions in its rows one after the other."
-    if "masked" in batch:
-        return batch["masked"]
-    return (batch["labels"] != -100).flatten().nonzero()[:, 0]
+    """The masked tokens of a batch, as positions in its rows one after the other.
+
+    Raises `DataError` on a CPU where the batch has been given other labels since `host_facts`."""
+    known = batch.get("masked")
+    if known is not None and known.device.type != "cpu":
+        return known
+    positions = (batch["labels"] != -100).flatten().nonzero()[:, 0]
+    if known is None or torch.equal(known, positions):
+        return positions
+    raise DataError(
+        "labels have changed since the batch's `masked` was found: take without_host_facts(batch)"
+    )
 
 # %% ../../nbs/training/00_objectives.ipynb #hostfct2
 def _second_starts(batch: dict) -> Tensor | None:  # (sequences,)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TrainingConfig', 'learning_rate_at', 'make_optimizer', 'keep_freed_memory', 'all_reduce_sum', 'accumulate_gradients',
            'distribute', 'is_sharded', 'unsharded', 'evaluation_mode', 'latest_checkpoint', 'save_checkpoint',
-           'writing_in_run', 'resume', 'check_processes', 'load_weights', 'StepBatches', 'batches_ahead', 'step_work',
-           'NonFiniteLoss', 'check_finite', 'update', 'read_log', 'train']
+           'writing_in_run', 'resume', 'check_processes', 'load_weights', 'MicroBatch', 'StepBatches', 'batches_ahead',
+           'step_work', 'NonFiniteLoss', 'check_finite', 'update', 'read_log', 'train']
 
 # %% ../../nbs/training/01_training.ipynb #ccf8a0ac
 import ctypes, hashlib, json, math, os, pickle, platform, shutil, signal, threading, time, warnings
@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -41,7 +42,6 @@ from xlnb.base.core import (
     verify_checksums,
     write_checksums,
 )
-from .objectives import host_facts
 from .processes import from_first, gathered, in_all_processes, rank_and_world
 
 # %% ../../nbs/training/01_training.ipynb #5352c9fa
@@ -137,7 +137,7 @@ def all_reduce_sum(
 # %% ../../nbs/training/01_training.ipynb #cab32753
 def accumulate_gradients(
     model: nn.Module,  # the model, or what `distribute` made of it
-    work: list,  # this process's (batch, generator) pairs, prepared
+    work: list,  # this process's `MicroBatch`es, or (batch, generator), prepared
     precision: str = "fp32",
 ) -> tuple[dict, dict]:
     "Gradients of the weighted mean losses of one step; returns sums and counts over all processes."
@@ -145,10 +145,10 @@ def accumulate_gradients(
     device = next(inner.parameters()).device
     counts = {}
     sums = _StepSums(inner, device)
-    for batch, _ in work:
-        _add(counts, batch["counts"] if "counts" in batch else inner.counts(batch))
+    for batch, _, *known in work:
+        _add(counts, known[0] if known else inner.counts(batch))
     counts = all_reduce_sum(counts, sorted(inner.weights), device)
-    for n, (batch, generator) in enumerate(work):
+    for n, (batch, generator, *_) in enumerate(work):
         # DDP sends once a step
         waiting = model.no_sync() if n + 1 < len(work) and model is not inner else nullcontext()
         with waiting:
@@ -593,10 +593,13 @@ def _tokens_in(batch) -> int:  # of both sides, where they are apart
     )
 
 
-def _step_facts(model, part: dict) -> dict:
-    "What a step would have to ask the device for, once the batch is there."
-    counted = {"counts": model.counts(part), "tokens": _tokens_in(part)}
-    return counted | host_facts(part)
+class MicroBatch(NamedTuple):
+    "A prepared batch, and what is counted before it goes to the device, which would be waited for."
+
+    batch: dict  # on the device
+    generator: torch.Generator  # of the forward pass
+    counts: dict  # of the model
+    tokens: int
 
 # %% ../../nbs/training/01_training.ipynb #stepbat1
 class StepBatches:
@@ -619,8 +622,7 @@ class StepBatches:
         generator = torch_generator(self.config.seed, "prepare", step, index)
         with self.paused:
             prepared = self.model.prepare(self.batches(step, index), generator)
-        parts = prepared if isinstance(prepared, list) else [prepared]
-        return [part | _step_facts(self.model, part) for part in parts]
+        return prepared if isinstance(prepared, list) else [prepared]
 
 # %% ../../nbs/training/01_training.ipynb #stepbat3
 class _BatchesAhead(StepBatches):
@@ -684,15 +686,16 @@ def step_work(
     config: TrainingConfig,
     step: int,
     prepared: StepBatches | None = None,  # None: made here
-) -> list:
-    "This process's prepared micro-batches of a step, each with the generator of its forward pass."
+) -> list[MicroBatch]:
+    "This process's prepared micro-batches of a step."
     device = next(model.parameters()).device
     prepared = prepared or StepBatches(model, batches, config)
     work = []
     for index, parts in zip(prepared.share, prepared(step)):
         for part in parts:
             generator = torch_generator(config.seed, "forward", step, index, device=device)
-            work.append((_on_device(part, device), generator))
+            counted = model.counts(part), _tokens_in(part)
+            work.append(MicroBatch(_on_device(part, device), generator, *counted))
     return work
 
 # %% ../../nbs/training/01_training.ipynb #ondevic1
@@ -763,7 +766,7 @@ def _dropout_seed(config: TrainingConfig, step: int, device):
 
 def _log_line(model, config, step: int, work, sums: dict, counts: dict, norm: float) -> dict:
     device = next(model.parameters()).device
-    tokens = sum(batch["tokens"] for batch, _ in work)
+    tokens = sum(micro_batch.tokens for micro_batch in work)
     means = _means(sums, counts)
     return {
         "step": step,
