@@ -428,7 +428,28 @@ MIDDLE = (6, 7, 8)
 
 
 def continued(tasks, steps=150):
-    return runs("08d_real_objectives", tasks=tasks, steps=steps)
+    warm_steps = 200 if steps == 150 else 600
+    return runs("08d_real_objectives", tasks=tasks, steps=steps, warm_steps=warm_steps)
+
+
+def in_english(tasks, rate=5e-4):
+    return runs("08d_real_objectives", tasks=tasks, learning_rate=rate, text_langs="en")
+
+
+def other_tags(record: dict, layer: int, system: str = "") -> float:
+    langs = set(record["parameters"]["langs"].split(",")) - {"en"}
+    names = (f"tags/{lang}/{system}layer/acc" for lang in langs)
+    return 100 * mean(record["metrics"][name][layer] for name in names)
+
+
+def tags_before(record: dict) -> tuple[float, int]:
+    "In the other languages at the layer that was best, and that layer."
+    return max((other_tags(record, layer, "before/"), layer) for layer in (4, 8, 12))
+
+
+def tags_gained(record: dict) -> float:
+    before, layer = tags_before(record)
+    return other_tags(record, layer) - before
 
 
 def change(test, measure, layers, pair="[^/]+"):
@@ -615,6 +636,7 @@ REAL = {
     "xlme-12": lambda: difference(
         continued("mrtd+trtd", 1600), continued("mlm+tlm", 1600), top_on_tatoeba
     ),
+    "xylent-14": lambda: difference(in_english("mlm", 5e-5), in_english("mlm"), tags_gained),
     "metaxlm-01": lambda: difference(real_start(parts="both"), real_start(parts="none"), real_loss),
     "metaxlm-10": lambda: over_better_part(
         *(real_start(parts=p) for p in ("both", "body", "embeddings")), real_loss
@@ -916,6 +938,22 @@ def longer_numbers(own) -> list:
     ]  # fmt: skip
 
 
+def english_numbers() -> list:
+    "What training in English alone does in the other languages."
+    masked, replaced, slowly = in_english("mlm"), in_english("mrtd"), in_english("mlm", 5e-5)
+    (layer,) = {tags_before(record)[1] for record in masked.values()}
+    far = change("tatoeba", "acc@1c", UPPER)
+
+    def of(measure, chosen):
+        return mean(map(measure, chosen.values()))
+
+    return [
+        "300", "0.0005", of(tags_gained, masked), of(tags_gained, replaced), layer,
+        -of(far, masked), -of(far, replaced), of(tags_gained, slowly), -of(far, slowly),
+        *ends(partial(share_detected, "text"), replaced),
+    ]  # fmt: skip
+
+
 def objectives_numbers() -> list:
     masked, replaced = continued("mlm+tlm", 1200), continued("mrtd+trtd", 1200)
     short = continued("mlm+tlm"), continued("mrtd+trtd")
@@ -948,7 +986,7 @@ def objectives_numbers() -> list:
         "95", *ends(partial(below_words, "text_mlm", "unigram"), masked),
         *ends(partial(below_words, "tlm", "tlm_unigram"), masked),
         *ends(partial(share_detected, "text"), replaced), *ends(partial(share_detected, "pairs"), replaced),
-        *longer_numbers(centred),
+        *longer_numbers(centred), *english_numbers(),
         mean(record["run"]["tokens"] for record in short[0].values()), *difference(*short, centred),
         mean(record["run"]["tokens"] for record in masked.values()),
         *rates, *odds[0], *odds[1],
