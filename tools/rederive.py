@@ -637,6 +637,9 @@ REAL = {
         continued("mrtd+trtd", 1600), continued("mlm+tlm", 1600), top_on_tatoeba
     ),
     "xylent-14": lambda: difference(in_english("mlm", 5e-5), in_english("mlm"), tags_gained),
+    "static-07": lambda: difference(real_pull(), real_pull("none"), tatoeba_in_the_middle),
+    "static-08": lambda: difference(real_pull("none"), real_pull("mse"), tatoeba_in_the_middle),
+    "static-10": lambda: difference(real_pull("none"), real_pull(), tags_gained),
     "metaxlm-01": lambda: difference(real_start(parts="both"), real_start(parts="none"), real_loss),
     "metaxlm-10": lambda: over_better_part(
         *(real_start(parts=p) for p in ("both", "body", "embeddings")), real_loss
@@ -1047,6 +1050,46 @@ def halfway_before_the_end(early: dict, late: dict) -> list[float]:
     return interval(below.values())
 
 
+def real_pull(loss="dcca_ey", teacher="aggregated", shuffled=False):
+    return runs("08h_real_transfer", loss=loss, teacher=teacher, shuffled=shuffled)
+
+
+def tatoeba_in_the_middle(record: dict, system: str = "") -> float:
+    curve = by_layer(record, "tatoeba", "acc@1c", system)
+    return mean(curve[layer] for layer in MIDDLE)
+
+
+def taught(record: dict, pair: str) -> float:
+    "Percent of the held-out entries that the teacher's vectors translate."
+    return 100 * record["metrics"][f"bli/{pair}/teacher/mapped/acc@1"]
+
+
+def real_transfer_numbers() -> list:
+    alone, own, shuffled = real_pull("none"), real_pull(), real_pull(shuffled=True)
+    mse, other = real_pull("mse"), real_pull(teacher="fasttext")
+    (before,) = {round(tatoeba_in_the_middle(r, "before"), 9) for r in alone.values()}
+    minutes = sorted(
+        r["core_minutes"] for c in (alone, own, shuffled, mse, other) for r in c.values()
+    )
+    losses = [mean(r["transfer"][k] for r in mse.values()) for k in (0, 1)]
+    far = change("tatoeba", "acc@1c", UPPER)
+
+    def of(measure, chosen):
+        return mean(map(measure, chosen.values()))
+
+    return [
+        "2022", "12", "384", "150", "6", "8", of(tatoeba_in_the_middle, alone),
+        of(tatoeba_in_the_middle, own), *difference(own, alone, tatoeba_in_the_middle), "7.2", before,
+        *difference(own, alone, tags_gained), *difference(own, shuffled, tatoeba_in_the_middle),
+        *difference(alone, mse, tatoeba_in_the_middle), "384", *losses,
+        of(partial(taught, pair="de-en"), other), of(partial(taught, pair="en-fi"), other),
+        of(partial(taught, pair="de-en"), own), of(partial(taught, pair="en-fi"), own),
+        *difference(own, other, tatoeba_in_the_middle),
+        -difference(own, alone, far)[0], difference(own, alone, far)[1],
+        "25", minutes[0], minutes[-2],
+    ]  # fmt: skip
+
+
 STARTS_OF_TRANSLATORS = (
     ("random", "last"),
     ("encoder", "last"),
@@ -1120,7 +1163,6 @@ TEXT = {
     "04c_continued": ["8", "6", "7", "5"],
     "06b_veco_results": ["0.5", "95", "0", "95"],
     "07c_static_runs": ["2022", "160", "60"],
-    "08h_real_transfer": ["2022", "12", "384"],
     "07d_static_results": ["95", "0.5", "95", "0"],
     "11_benchmarks": ["250,000", "8,000", "40", "1,024", "4,096", "8"],
 }
@@ -1135,6 +1177,7 @@ DERIVED = {
     "08e_real_meta_xlm": real_start_numbers,
     "08f_real_translation": real_translation_numbers,
     "08g_real_downstream": downstream_numbers,
+    "08h_real_transfer": real_transfer_numbers,
     "10_claims": claims_numbers,
     "11a_preparation_runs": preparation_numbers,
 }

@@ -728,7 +728,9 @@ def draw_changes(groups: dict):  # arm → {seed: record}
         ax.set(xlabel="layer", xticks=range(0, 13, 3))
     axes[0].set_ylabel("change, points")
     axes[1].set_ylim(axes[0].get_ylim())
-    axes[0].legend(frameon=False, fontsize=6.5, loc="lower left")
+    handles = axes[0].get_legend_handles_labels()
+    place = dict(loc="outside lower center", ncols=len(groups))
+    fig.legend(*handles, frameon=False, fontsize=6.5, **place)
     return fig
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm1
