@@ -318,7 +318,8 @@ class Embeddings(nn.Module):
     def _position_rows(self, positions):
         rows = positions + self.offset
         table = self.position_embeddings
-        if rows.device.type == "cpu" and (last := int(rows.max())) >= table.num_embeddings:
+        is_far = rows.is_cuda or rows.is_meta  # asking would wait
+        if not is_far and (last := int(rows.max())) >= table.num_embeddings:
             raise ConfigError(
                 f"position {last - self.offset} is past the table of "
                 f"{table.num_embeddings - self.offset} positions: cut the sequences, or build with "
@@ -513,7 +514,7 @@ class Packing:
         lengths = cu_seqlens.diff().long()
         rises = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == total) & (lengths > 0).all()
         must_rise = f"cu_seqlens must rise from 0 to the number of tokens, {total}"
-        if cu_seqlens.device.type != "cpu":
+        if cu_seqlens.is_cuda or cu_seqlens.is_meta:
             torch._assert_async(rises, must_rise)  # without waiting for the device
         elif not rises:
             raise ConfigError(f"{must_rise}; got {cu_seqlens.tolist()}")
@@ -924,8 +925,8 @@ def _visible_keys(context: AttentionContext, shape, attention_mask):
             "give one number per token, those in the cache included"
         )
     # asking a device would wait for it, in every training step
-    can_be_asked = attention_mask.device.type == "cpu" or not torch.is_grad_enabled()
-    if can_be_asked and attention_mask.all():
+    is_far = attention_mask.is_cuda or attention_mask.is_meta
+    if not (is_far and torch.is_grad_enabled()) and attention_mask.all():
         return None
     return attention_mask[:, None, None].bool()
 

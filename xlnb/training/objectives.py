@@ -523,7 +523,7 @@ def _draw_noise(n, size, generator, device):
 
 
 def _check_labels(labels, size):
-    if labels.device.type != "cpu":
+    if labels.is_cuda or labels.is_meta:
         is_id = (labels >= 0) & (labels < size)
         torch._assert_async(is_id.all(), f"a label is not an id of this vocabulary, 0..{size - 1}")
         return
@@ -619,9 +619,9 @@ def without_host_facts(batch: dict) -> dict:
 def masked_positions(batch: dict) -> Tensor:  # (masked,) int64
     """The masked tokens of a batch, as positions in its rows one after the other.
 
-    Raises `DataError` on a CPU where the batch has been given other labels since `host_facts`."""
+    Raises `DataError`, but on a GPU, where the batch has been given other labels since `host_facts`."""
     known = batch.get("masked")
-    if known is not None and known.device.type != "cpu":
+    if known is not None and (known.is_cuda or known.is_meta):
         return known
     positions = (batch["labels"] != -100).flatten().nonzero()[:, 0]
     if known is None or torch.equal(known, positions):
@@ -689,8 +689,8 @@ def replaced_tokens(
     check_tensor("samples", samples)
     masked = labels != -100
     # counting on a GPU would wait for it
-    is_here = samples.device.type == "cpu"
-    if samples.ndim != 1 or is_here and len(samples) != masked.sum():
+    is_far = samples.is_cuda or samples.is_meta
+    if samples.ndim != 1 or not is_far and len(samples) != masked.sum():
         raise DataError(
             f"samples is {tuple(samples.shape)}, and {int(masked.sum())} labels are not -100: "
             f"give one id "
@@ -713,7 +713,7 @@ def rtd_loss(
         if tensor is not None:
             check_tensor(name, tensor, labels.shape)
     if (
-        labels.device.type == "cpu"
+        not (labels.is_cuda or labels.is_meta)
         and (odd := labels[(labels != 0) & (labels != 1) & (labels != -100)]).numel()
     ):
         raise DataError(
