@@ -73,16 +73,17 @@ def test_a_step_asks_the_device_for_nothing(data, asks_nothing, monkeypatch, tas
     for part in parts:
         out = model(moved(part, asks_nothing), torch_generator(0))
         sum(out[name] for name in model.weights if name in out).backward()
-    networks = len(model.parts())
-    assert len(called) == (networks * 2 * 2 - (networks == 2) * 2 if fused else 0)
+    layers = sum(len(getattr(model, part).encoder.layers) for part in model.parts())
+    assert len(called) == (2 * layers if fused else 0)  # of text and of pairs
     assert all(p.grad is not None for p in model.generator.parameters())
 
 
 def test_without_the_facts_the_device_is_asked(data, asks_nothing):
     model, *rest = run_of(data)
     for part in text_and_pairs(model, *rest):
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            model.to(asks_nothing)(moved(without_host_facts(part), asks_nothing), None)
+        asked = moved(without_host_facts(part), asks_nothing)
+        with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+            model.to(asks_nothing)(asked, torch_generator(0))
 
 
 def test_what_a_batch_says_of_itself(data):
@@ -193,12 +194,27 @@ def test_wanted_tokens_as_a_mask_or_as_positions(data):
             dict(cu_seqlens=torch.tensor([0, 2, 4]), second_starts=torch.tensor([4])),
             r"second_starts of shape \(1,\) for 2 sequences",
         ),
+        (
+            dict(cu_seqlens=torch.tensor([0, 1, 4]), max_seqlen=2),
+            "max_seqlen=2 is less than the longest sequence has, 3",
+        ),
     ],
 )
 def test_facts_that_cannot_be_are_refused(data, given, message):
     encoder = run_of(data)[0].generator.encoder
     with pytest.raises(ConfigError, match=message):
         encoder(torch.arange(5, 9)[None], **given)
+
+
+def test_second_starts_that_are_not_so_are_refused_in_one_pass(data, monkeypatch):
+    model, *rest = run_of(data)
+    _, pairs = text_and_pairs(model, *rest)
+    in_one_pass(monkeypatch)
+    encoder = model.generator.encoder
+    inputs = network_inputs(pairs)
+    encoder(pairs["input_ids"], **inputs)
+    with pytest.raises(ConfigError, match="leave them out"):
+        encoder(pairs["input_ids"], **inputs | {"second_starts": pairs["second_starts"] + 1})
 
 
 @pytest.mark.gpu

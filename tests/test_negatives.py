@@ -93,6 +93,11 @@ def test_a_generator_that_reads_apart_does_not_see_the_translation(data):
     assert changes["apart"] < 1e-3 < changes["generator"]
 
 
+def test_negatives_that_there_are_not_are_refused(data):
+    with pytest.raises(ConfigError, match="pair_negatives='blind' is not one of generator"):
+        masked_pairs(data, "blind")
+
+
 def test_text_is_read_as_ever(data):
     sums = []
     for negatives in subject.NEGATIVES:

@@ -180,7 +180,9 @@ def test_tags_are_read_at_the_layer_that_was_best_before():
             run["metrics"][f"tags/{lang}/before/layer{layer}/acc"] = before + shift
             run["metrics"][f"tags/{lang}/layer{layer}/acc"] = after + shift
     assert subject.CLAIMS["xylent-06"].comparisons[0].value(run) == pytest.approx(30)
+    run["curve"] = [{"held_out/unigram": 6.5, "held_out/text_mlm": 7.0}]
     (row,) = subject.english_rows({"MLM": {0: run}})
+    assert (row["nats below word frequency"], row["share of the loss detected"]) == ("-0.5", "–")
     assert (row["tags elsewhere, before"], row["after"]) == ("70", "30")
 
 

@@ -452,6 +452,10 @@ def tags_gained(record: dict) -> float:
     return other_tags(record, layer) - before
 
 
+def beyond(asked: float, effect: list[float]) -> list[float]:
+    return [effect[0] - asked, *effect[1:]]
+
+
 def change(test, measure, layers, pair="[^/]+"):
     "Record → points that a band of layers has changed by."
 
@@ -637,6 +641,7 @@ REAL = {
         continued("mrtd+trtd", 1600), continued("mlm+tlm", 1600), top_on_tatoeba
     ),
     "xylent-14": lambda: difference(in_english("mlm", 5e-5), in_english("mlm"), tags_gained),
+    "xylent-15": lambda: beyond(10, difference(in_english("mlm"), in_english("mrtd"), tags_gained)),
     "static-07": lambda: difference(real_pull(), real_pull("none"), tatoeba_in_the_middle),
     "static-08": lambda: difference(real_pull("none"), real_pull("mse"), tatoeba_in_the_middle),
     "static-10": lambda: difference(real_pull("none"), real_pull(), tags_gained),
@@ -954,6 +959,8 @@ def english_numbers() -> list:
         "300", "0.0005", of(tags_gained, masked), of(tags_gained, replaced), layer,
         -of(far, masked), -of(far, replaced), of(tags_gained, slowly), -of(far, slowly),
         *ends(partial(share_detected, "text"), replaced),
+        *sorted(-nats for nats in ends(partial(below_words, "text_mlm", "unigram"), masked)),
+        *ends(partial(below_words, "text_mlm", "unigram"), slowly),
     ]  # fmt: skip
 
 
@@ -1080,7 +1087,10 @@ def real_transfer_numbers() -> list:
     return [
         "2022", "12", "384", "150", "6", "8", of(tatoeba_in_the_middle, alone),
         of(tatoeba_in_the_middle, own), *difference(own, alone, tatoeba_in_the_middle), "7.2", before,
-        *difference(own, alone, tags_gained), *difference(own, shuffled, tatoeba_in_the_middle),
+        *difference(own, alone, tags_gained), *difference(own, shuffled, tags_gained),
+        mean(tags_before(r)[0] for r in own.values()),
+        mean(tags_before(r)[0] + tags_gained(r) for r in own.values()),
+        *difference(own, shuffled, tatoeba_in_the_middle),
         *difference(alone, mse, tatoeba_in_the_middle), "384", *losses,
         of(partial(taught, pair="de-en"), other), of(partial(taught, pair="en-fi"), other),
         of(partial(taught, pair="de-en"), own), of(partial(taught, pair="en-fi"), own),

@@ -37,6 +37,7 @@ from .encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_e
 from .encoder.initialisation import copy_shared, masked_lm_from
 from xlnb.training.objectives import (
     POLICIES,
+    HeadOutput,
     Masking,
     MaskIds,
     guess,
@@ -565,13 +566,16 @@ class XlmE(GeneratorAndDiscriminator):
         return counts
 
     def forward(self, batch, generator) -> dict:
-        guesses = guess(self.generator, batch, self.settings.replaces, generator)
+        guesses = self.guesses(batch, generator)
         sums = self.masked_sums(batch, guesses)
         if self.settings.contrast and self._has_contrast(batch):
             sums |= {"contrast": self._contrast(batch)}
         if self.settings.replaces:
             sums |= self.replaced_sums(batch, guesses.samples)
         return sums
+
+    def guesses(self, batch, generator) -> HeadOutput:  # its samples are what is to be detected
+        return guess(self.generator, batch, self.settings.replaces, generator)
 
     def replaced_sums(self, batch, samples):
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)

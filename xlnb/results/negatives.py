@@ -22,7 +22,7 @@ from xlnb.base.core import (
 )
 from ..encoder.encoder import SIZES
 from ..text.batches import Prepared, short_hash
-from ..training.objectives import MaskIds, guess, without_host_facts
+from ..training.objectives import HeadOutput, MaskIds, without_host_facts
 
 # %% ../../nbs/results/03b_negatives.ipynb #negnb05b
 from ..measures.retrieval import retrieval_by_layer
@@ -95,14 +95,17 @@ def _apart(batch: dict) -> dict:
 class OtherNegatives(xlm_e.XlmE):
     "XLM-E's networks, whose discriminator may be shown other words in pairs."
 
-    def forward(self, batch, generator) -> dict:
+    def __init__(self, settings: PairSettings, ids: MaskIds, groups: list = ()):
+        choose("pair_negatives", settings.pair_negatives, NEGATIVES)
+        super().__init__(settings, ids, groups)
+
+    def guesses(self, batch, generator) -> HeadOutput:
         negatives = self.settings.pair_negatives
-        if negatives == "generator" or "side" not in batch:
-            return super().forward(batch, generator)
-        is_apart = negatives == "apart"
-        guesses = guess(self.generator, _apart(batch) if is_apart else batch, True, generator)
-        samples = guesses.samples if is_apart else shuffled_words(batch, generator)
-        return self.masked_sums(batch, guesses) | self.replaced_sums(batch, samples)
+        if "side" not in batch or negatives == "generator":
+            return super().guesses(batch, generator)
+        if negatives == "apart":
+            return super().guesses(_apart(batch), generator)
+        return super().guesses(batch, generator)._replace(samples=shuffled_words(batch, generator))
 
 # %% ../../nbs/results/03b_negatives.ipynb #negnb026
 def _new_networks(settings: PairSettings, data: Prepared) -> OtherNegatives:

@@ -27,7 +27,7 @@ from xlnb.base.core import (
 )
 from ..text.tokenizers import ids_without_text, number_of_ids
 from ..encoder.attention import obstacle
-from ..encoder.encoder import second_sentences
+from ..encoder.encoder import holds, is_far, second_sentences
 from ..encoder.kernels import BLOCK, logit_gradient, softmax_pass
 
 # %% ../../nbs/training/00_objectives.ipynb #b890ea2b
@@ -523,13 +523,10 @@ def _draw_noise(n, size, generator, device):
 
 
 def _check_labels(labels, size):
-    if labels.is_cuda or labels.is_meta:
-        is_id = (labels >= 0) & (labels < size)
-        torch._assert_async(is_id.all(), f"a label is not an id of this vocabulary, 0..{size - 1}")
+    is_id = (labels >= 0) & (labels < size)
+    if holds(is_id.all(), f"a label is not an id of this vocabulary, 0..{size - 1}"):
         return
-    if not len(labels) or 0 <= labels.min() and labels.max() < size:
-        return
-    i = int(((labels < 0) | (labels >= size)).nonzero()[0, 0])
+    i = int((~is_id).nonzero()[0, 0])
     raise DataError(
         f"labels[{i}]={int(labels[i])} is not an id of this vocabulary, 0..{size - 1}; "
         "pass masked positions only (labels != -100)"
@@ -621,7 +618,7 @@ def masked_positions(batch: dict) -> Tensor:  # (masked,) int64
 
     Raises `DataError`, but on a GPU, where the batch has been given other labels since `host_facts`."""
     known = batch.get("masked")
-    if known is not None and (known.is_cuda or known.is_meta):
+    if known is not None and is_far(known):
         return known
     positions = (batch["labels"] != -100).flatten().nonzero()[:, 0]
     if known is None or torch.equal(known, positions):
@@ -689,8 +686,7 @@ def replaced_tokens(
     check_tensor("samples", samples)
     masked = labels != -100
     # counting on a GPU would wait for it
-    is_far = samples.is_cuda or samples.is_meta
-    if samples.ndim != 1 or not is_far and len(samples) != masked.sum():
+    if samples.ndim != 1 or not is_far(samples) and len(samples) != masked.sum():
         raise DataError(
             f"samples is {tuple(samples.shape)}, and {int(masked.sum())} labels are not -100: "
             f"give one id "
@@ -713,7 +709,7 @@ def rtd_loss(
         if tensor is not None:
             check_tensor(name, tensor, labels.shape)
     if (
-        not (labels.is_cuda or labels.is_meta)
+        not is_far(labels)
         and (odd := labels[(labels != 0) & (labels != 1) & (labels != -100)]).numel()
     ):
         raise DataError(
