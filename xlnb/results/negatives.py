@@ -91,7 +91,7 @@ def _apart(batch: dict) -> dict:
     "A batch of pairs whose sentences are sequences of their own."
     return without_host_facts(batch) | {"cu_seqlens": xlm_e.sides_apart(batch)}
 
-
+# %% ../../nbs/results/03b_negatives.ipynb #negnb24b
 class OtherNegatives(xlm_e.XlmE):
     "XLM-E's networks, whose discriminator may be shown other words in pairs."
 

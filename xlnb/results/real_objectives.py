@@ -774,6 +774,11 @@ def _tags_before(record: dict) -> float:  # percent, in the other languages
     return max(_tag_means(record, layer, "before") for layer in TAG_LAYERS)
 
 
+def _nats_below(record: dict) -> float:  # of masked tokens, in all languages of the corpus
+    end = record["curve"][-1]
+    return end["held_out/unigram"] - end["held_out/text_mlm"]
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjre7b
 def english_rows(
     arms: dict,  # arm → {seed: record}, of `english`
 ) -> list[dict]:  # a row per arm
@@ -790,11 +795,6 @@ def english_rows(
         row["share of the loss detected"] = spread(without_nan(map(loss_detected, records)))
         rows.append(row)
     return rows
-
-
-def _nats_below(record: dict) -> float:  # of masked tokens, in all languages of the corpus
-    end = record["curve"][-1]
-    return end["held_out/unigram"] - end["held_out/text_mlm"]
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm2
 _ARMS = ("detected", "MRTD + TRTD"), ("detected", "MLM + TLM")

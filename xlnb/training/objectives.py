@@ -616,7 +616,7 @@ def without_host_facts(batch: dict) -> dict:
 def masked_positions(batch: dict) -> Tensor:  # (masked,) int64
     """The masked tokens of a batch, as positions in its rows one after the other.
 
-    Raises `DataError`, but on a GPU, where the batch has been given other labels since `host_facts`."""
+    Raises `DataError` where labels have changed since `host_facts`, unless they are on a GPU."""
     known = batch.get("masked")
     if known is not None and is_far(known):
         return known
@@ -629,7 +629,7 @@ def masked_positions(batch: dict) -> Tensor:  # (masked,) int64
 
 # %% ../../nbs/training/00_objectives.ipynb #hostfct2
 def _second_starts(batch: dict) -> Tensor | None:  # (sequences,)
-    "Where positions start again, or the length of a sequence; None where they go otherwise, or cannot be known."
+    "Where positions start again, or the length of a sequence; None where they go otherwise."
     rows, length = batch["input_ids"].shape
     is_packed = "cu_seqlens" in batch
     borders = batch["cu_seqlens"] if is_packed else torch.arange(rows + 1) * length
