@@ -67,6 +67,7 @@ def small(tmp_path_factory, corpus):
         (dict(tasks="rtd"), "tasks='rtd' is not one of"),
         (dict(blind_generator=True), "blind_generator=True with tasks='mlm.tlm'"),
         (dict(tasks="mrtd", mismatched=True), "mismatched=True with tasks='mrtd': these read no"),
+        (dict(predicts_too=True), "predicts_too=True with tasks='mlm.tlm'"),
         (dict(warm_steps=-1), "warm_steps=-1 is below 0"),
     ],
 )
@@ -221,10 +222,46 @@ def test_a_generator_that_reads_the_sentences_apart_does_not_see_the_translation
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tasks", ["mlm+tlm", "mrtd+trtd"])
-def test_a_run_ends_with_a_record_that_its_experiment_knows(small, encoder, tasks, monkeypatch):
+def test_a_discriminator_that_predicts_too_has_one_body_and_two_losses(small, corpus, encoder):
+    init = subject.trimmed_encoder(str(encoder), corpus, subject.tests_of(corpus))
+    models = {}
+    for too in (False, True):
+        s = Settings("mrtd+trtd", str(encoder), predicts_too=too)
+        settings = subject._continued(s, init)
+        data = xlm_e.prepare_data(settings, corpus)
+        models[too] = subject._new_networks(settings, data)
+    model = models[True]
+    assert model.predictor.encoder is model.discriminator.encoder
+    words = model.generator.encoder.embeddings.word_embeddings.weight
+    assert model.predictor.head.decoder.weight is words
+    batch = subject._batches(settings, data)(0, 0)
+    batch = model.prepare(batch, torch.Generator().manual_seed(0))
+    counts = model.counts(batch)
+    name, detected = subject.loss_names(batch)
+    assert counts[f"{name}_too"] == counts[name]
+    sums = {too: m(batch, torch.Generator().manual_seed(1)) for too, m in models.items()}
+    for common in (name, detected):
+        assert sums[True][common].item() == pytest.approx(sums[False][common].item(), rel=1e-4)
+    alone = subject.guess(model.predictor, batch, False, None).loss_sum
+    assert sums[True][f"{name}_too"].item() == pytest.approx(alone.item())
+    weight = model.discriminator.encoder.layers[0].attention
+    reached = {}
+    for loss in (detected, f"{name}_too"):
+        model.zero_grad()
+        sums[True][loss].backward(retain_graph=True)
+        reached[loss] = max(float(p.grad.abs().max()) for p in weight.parameters())
+    assert min(reached.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tasks, more", [("mlm+tlm", {}), ("mrtd+trtd", {}), ("mrtd+trtd", {"predicts_too": True})]
+)
+def test_a_run_ends_with_a_record_that_its_experiment_knows(
+    small, encoder, tasks, more, monkeypatch
+):
     monkeypatch.setattr(subject, "HALF_WAY", (0,))
-    settings = Settings(tasks, str(encoder), steps=4, warm_steps=2)
+    settings = Settings(tasks, str(encoder), steps=4, warm_steps=2, **more)
     record = subject.run(settings)
     names = {name.rpartition("/")[0].rpartition("/")[0] for name in record["metrics"]}
     for system in ("", "/before", "/step2"):
@@ -240,6 +277,6 @@ def test_a_run_ends_with_a_record_that_its_experiment_knows(small, encoder, task
         subject.RECIPE,
         experiments={},
     )
-    arms = {"it": dict(tasks=tasks, encoder="small-bert", steps=4, warm_steps=2)}
+    arms = {"it": dict(tasks=tasks, encoder="small-bert", steps=4, warm_steps=2) | more}
     experiment = subject.Experiment("A run.", arms, {}, (0,))
     assert records_of(experiment, small_recipe, [record])["it"] == {0: record}

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['NOTEBOOK', 'TEXT', 'TASKS', 'TESTED', 'LINKED', 'HALF_WAY', 'PHASE', 'TAG_LAYERS', 'EXPERIMENTS', 'RECIPE',
-           'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'Tests', 'tests_of', 'trimmed_encoder', 'Continued', 'layer_of',
-           'freeze', 'warm_heads', 'measure', 'distances', 'run', 'record_of_run', 'all_metrics', 'metrics_of_start',
-           'real_runs', 'start_of', 'changes', 'band_change', 'compare', 'draw_changes', 'tags_elsewhere',
-           'english_rows']
+           'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'Tests', 'tests_of', 'trimmed_encoder', 'Continued',
+           'Predicting', 'layer_of', 'freeze', 'warm_heads', 'measure', 'distances', 'run', 'record_of_run',
+           'all_metrics', 'metrics_of_start', 'real_runs', 'start_of', 'changes', 'band_change', 'compare',
+           'draw_changes', 'tags_elsewhere', 'english_rows']
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp1
 import math, sys, time
@@ -35,8 +35,11 @@ from ..text.batches import Prepared, folder_lock, short_hash, token_frequencies
 from ..text.catalogue import columns_of
 from ..text.corpora import Corpus
 from ..text.own import open_corpus
+from ..encoder.encoder import new_model
+from ..encoder.heads import EncoderForMaskedLM, LanguageModelHead
 from ..encoder.loading import load_model_and_tokenizer
 from ..encoder.trimming import trimmed_copy
+from ..training.objectives import guess
 from ..training.training import read_log
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp2
@@ -55,6 +58,7 @@ from xlnb.pretraining.pretraining import (
     finished_phase,
     held_out_spec,
     init_for_record,
+    loss_names,
     run_folder,
     train_phase,
 )
@@ -90,6 +94,7 @@ class Settings:
     warm_steps: int = 200  # steps before, which train the heads alone
     rtd_weight: float = 5.0  # λ
     blind_generator: bool = False  # whether it reads both sentences of a pair apart
+    predicts_too: bool = False  # whether the discriminator predicts the masked tokens too
     frozen_layers: int = 0  # blocks that stay as they are, and the embeddings with them
     heads_seed: int = 0  # of the initial heads and of their warm-up
     seed: int = 0  # of batches and masks
@@ -110,6 +115,10 @@ def resolve(settings: Settings) -> Settings:
         )
     if settings.mismatched and settings.tasks in ("mlm", "mrtd"):
         raise ConfigError(f"mismatched=True with tasks={settings.tasks!r}: these read no pairs")
+    if settings.predicts_too and "rtd" not in settings.tasks:
+        raise ConfigError(
+            f"predicts_too=True with tasks={settings.tasks!r}: it is for tasks with a discriminator"
+        )
     for name in ("warm_steps", "frozen_layers"):
         if getattr(settings, name) < 0:
             raise ConfigError(f"{name}={getattr(settings, name)} is below 0")
@@ -189,9 +198,10 @@ def _all_lines(corpus: Corpus, tests: Tests) -> Iterator[str]:
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun1
 @dataclass(frozen=True)
 class _Continued(PairSettings):
-    "An XLM-E run with two settings more."
+    "An XLM-E run with three settings more."
 
     frozen_layers: int = 0
+    predicts_too: bool = False
     pairs_alone: bool = False
 
 
@@ -217,7 +227,7 @@ def _continued(s: Settings, init: Path) -> _Continued:
             snapshot_every=s.steps // 2 if s.seed in HALF_WAY else None,
             pairs_alone=s.tasks in ("tlm", "trtd"),
             pair_negatives="apart" if s.blind_generator else "generator",
-            **{name: getattr(s, name) for name in (*names, "frozen_layers")},
+            **{name: getattr(s, name) for name in (*names, "frozen_layers", "predicts_too")},
         )
     )
 
@@ -227,8 +237,40 @@ class Continued(OtherNegatives):
 
     def __init__(self, settings: _Continued, ids):
         super().__init__(settings, ids)
-        for part in self.parts():
-            freeze(getattr(self, part).encoder, settings.frozen_layers)
+        for network in self.children():
+            freeze(network.encoder, settings.frozen_layers)
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrn2b
+class Predicting(Continued):
+    "The same, whose discriminator has a second head, by which it predicts the masked tokens too."
+
+    def __init__(self, settings: _Continued, ids):
+        super().__init__(settings, ids)
+        self.predictor = _with_vocabulary_head(self.discriminator, settings.seed)
+        names = ["mlm_too", "tlm_too"]
+        self.weights |= dict.fromkeys(names, 1.0)
+        self.names += names
+
+    def parts(self) -> list[str]:
+        return ["generator", "predictor", "discriminator"]
+
+    def counts(self, batch) -> dict:
+        counts = super().counts(batch)
+        name = loss_names(batch)[0]
+        return counts | {f"{name}_too": counts[name]}
+
+    def forward(self, batch, generator) -> dict:
+        predicted = guess(self.predictor, batch, False, generator)
+        name = f"{loss_names(batch)[0]}_too"
+        return super().forward(batch, generator) | {name: predicted.loss_sum}
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrn2c
+def _with_vocabulary_head(network, seed: int) -> EncoderForMaskedLM:
+    "A masked language model that shares the encoder of a network."
+    model = new_model(EncoderForMaskedLM, network.config, seed)
+    model.encoder = network.encoder
+    model.tie_weights()
+    return model
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun3
 def layer_of(name: str) -> int:  # of a parameter of an encoder
@@ -250,7 +292,8 @@ def freeze(
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun4
 def _new_networks(settings: _Continued, data: Prepared) -> Continued:
     "The networks of a run, with the heads that were warmed for them."
-    model = Continued(settings, xlm_e.MaskIds.of(data.tokenizer))
+    kind = Predicting if settings.predicts_too else Continued
+    model = kind(settings, xlm_e.MaskIds.of(data.tokenizer))
     if heads := getattr(data, "heads", None):
         model.load_pretrained(heads)
     return model
@@ -296,6 +339,7 @@ def _warm_settings(s: Settings) -> Settings:
         encoder=s.encoder,
         langs=s.langs,
         batch_tokens=s.batch_tokens,
+        predicts_too=s.predicts_too,
         steps=s.warm_steps,
         learning_rate=_WARM_RATE,
         seed=s.heads_seed,
@@ -310,10 +354,12 @@ def _heads_to_warm(settings: _Continued, data: Prepared) -> Continued:
     "Networks whose heads alone are trained; the vocabulary head starts from word frequencies."
     model = xlm_e.frozen_body(_new_networks(settings, data))
     frequencies = [token_frequencies(data.store, lang) for lang in data.corpus.langs]
-    head = model.generator.head
+    logits = torch.tensor(sum(frequencies) / len(frequencies)).log()
+    heads = [part for part in model.modules() if isinstance(part, LanguageModelHead)]
     with torch.no_grad():
-        head.bias.copy_(torch.tensor(sum(frequencies) / len(frequencies)).log())
-        head.norm.weight.fill_(_FIRST_GAIN)
+        for head in heads:
+            head.bias.copy_(logits)
+            head.norm.weight.fill_(_FIRST_GAIN)
     return model
 
 
@@ -567,6 +613,7 @@ _LEVERS = {
     "λ 50": {"rtd_weight": 50.0},
     "blind generator": {"blind_generator": True},
     "lower half frozen": {"frozen_layers": 6},
+    "both at once": {"predicts_too": True},
 }
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd2
