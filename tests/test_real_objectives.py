@@ -68,6 +68,7 @@ def small(tmp_path_factory, corpus):
         (dict(blind_generator=True), "blind_generator=True with tasks='mlm.tlm'"),
         (dict(tasks="mrtd", mismatched=True), "mismatched=True with tasks='mrtd': these read no"),
         (dict(predicts_too=True), "predicts_too=True with tasks='mlm.tlm'"),
+        (dict(tasks="mlm", dense_head=True), "dense_head=True with tasks='mlm'"),
         (dict(warm_steps=-1), "warm_steps=-1 is below 0"),
     ],
 )
@@ -221,6 +222,15 @@ def test_a_generator_that_reads_the_sentences_apart_does_not_see_the_translation
     assert losses[True] < 1e-3 < losses[False]
 
 
+def test_a_dense_head_is_a_layer_more_and_follows_from_its_seed():
+    config = xlm_e.network_configs(xlm_e.resolve(xlm_e.Settings(vocab_size=50)))["discriminator"]
+    heads = [subject._dense_head(config, seed) for seed in (0, 0, 1)]
+    states = torch.randn(3, config.hidden_size, generator=torch.Generator().manual_seed(0))
+    same, again, other = [head(states) for head in heads]
+    assert same.shape == (3, 1) and torch.equal(same, again) and not torch.equal(same, other)
+    assert [*map(type, heads[0])] == [torch.nn.Linear, torch.nn.GELU, torch.nn.Linear]
+
+
 @pytest.mark.slow
 def test_a_discriminator_that_predicts_too_has_one_body_and_two_losses(small, corpus, encoder):
     init = subject.trimmed_encoder(str(encoder), corpus, subject.tests_of(corpus))
@@ -255,7 +265,8 @@ def test_a_discriminator_that_predicts_too_has_one_body_and_two_losses(small, co
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "tasks, more", [("mlm+tlm", {}), ("mrtd+trtd", {}), ("mrtd+trtd", {"predicts_too": True})]
+    "tasks, more",
+    [("mlm+tlm", {}), ("mrtd+trtd", {}), ("mrtd+trtd", {"predicts_too": True, "dense_head": True})],
 )
 def test_a_run_ends_with_a_record_that_its_experiment_knows(
     small, encoder, tasks, more, monkeypatch

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
+from torch import nn
 
 from xlnb.base.core import (
     ConfigError,
@@ -26,6 +27,7 @@ from xlnb.base.core import (
     append_record,
     check_counts,
     choose,
+    derive_seed,
     figure,
     parse_languages,
     runs_folder,
@@ -95,6 +97,7 @@ class Settings:
     rtd_weight: float = 5.0  # λ
     blind_generator: bool = False  # whether it reads both sentences of a pair apart
     predicts_too: bool = False  # whether the discriminator predicts the masked tokens too
+    dense_head: bool = False  # whether its head has a dense layer, as ELECTRA's has
     frozen_layers: int = 0  # blocks that stay as they are, and the embeddings with them
     heads_seed: int = 0  # of the initial heads and of their warm-up
     seed: int = 0  # of batches and masks
@@ -115,10 +118,11 @@ def resolve(settings: Settings) -> Settings:
         )
     if settings.mismatched and settings.tasks in ("mlm", "mrtd"):
         raise ConfigError(f"mismatched=True with tasks={settings.tasks!r}: these read no pairs")
-    if settings.predicts_too and "rtd" not in settings.tasks:
-        raise ConfigError(
-            f"predicts_too=True with tasks={settings.tasks!r}: it is for tasks with a discriminator"
-        )
+    for name in ("predicts_too", "dense_head"):
+        if getattr(settings, name) and "rtd" not in settings.tasks:
+            raise ConfigError(
+                f"{name}=True with tasks={settings.tasks!r}: it is for tasks with a discriminator"
+            )
     for name in ("warm_steps", "frozen_layers"):
         if getattr(settings, name) < 0:
             raise ConfigError(f"{name}={getattr(settings, name)} is below 0")
@@ -198,10 +202,11 @@ def _all_lines(corpus: Corpus, tests: Tests) -> Iterator[str]:
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun1
 @dataclass(frozen=True)
 class _Continued(PairSettings):
-    "An XLM-E run with three settings more."
+    "An XLM-E run with four settings more."
 
     frozen_layers: int = 0
     predicts_too: bool = False
+    dense_head: bool = False
     pairs_alone: bool = False
 
 
@@ -214,6 +219,7 @@ def _continued(s: Settings, init: Path) -> _Continued:
     one_task = 1 if "+" in tasks else 2  # as many tokens in a step as two tasks have
     phases = f"100% {s.text_langs}" if s.text_langs else ""
     names = ("langs", "mismatched", "steps", "learning_rate", "rtd_weight", "seed")
+    names += ("frozen_layers", "predicts_too", "dense_head")
     return xlm_e.resolve(
         _Continued(
             size="small",
@@ -227,18 +233,32 @@ def _continued(s: Settings, init: Path) -> _Continued:
             snapshot_every=s.steps // 2 if s.seed in HALF_WAY else None,
             pairs_alone=s.tasks in ("tlm", "trtd"),
             pair_negatives="apart" if s.blind_generator else "generator",
-            **{name: getattr(s, name) for name in (*names, "frozen_layers", "predicts_too")},
+            **{name: getattr(s, name) for name in names},
         )
     )
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrun2
 class Continued(OtherNegatives):
-    "XLM-E's networks, perhaps with frozen blocks."
+    "XLM-E's networks, perhaps with frozen blocks and a dense layer before the discriminator's unit."
 
     def __init__(self, settings: _Continued, ids):
         super().__init__(settings, ids)
+        if settings.dense_head:
+            self.discriminator.head = _dense_head(self.discriminator.config, settings.seed)
         for network in self.children():
             freeze(network.encoder, settings.frozen_layers)
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrn2d
+def _dense_head(config, seed: int) -> nn.Sequential:  # (…, hidden) → (…, 1)
+    "A dense layer and its activation before the linear unit (ELECTRA's head)."
+    width = config.hidden_size
+    head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1))
+    generator = torch.Generator().manual_seed(derive_seed(seed, "dense head"))
+    with torch.no_grad():
+        for layer in (head[0], head[2]):
+            layer.weight.normal_(0, config.initializer_range, generator=generator)
+            layer.bias.zero_()
+    return head
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjrn2b
 class Predicting(Continued):
@@ -340,6 +360,7 @@ def _warm_settings(s: Settings) -> Settings:
         langs=s.langs,
         batch_tokens=s.batch_tokens,
         predicts_too=s.predicts_too,
+        dense_head=s.dense_head,
         steps=s.warm_steps,
         learning_rate=_WARM_RATE,
         seed=s.heads_seed,
@@ -614,6 +635,7 @@ _LEVERS = {
     "blind generator": {"blind_generator": True},
     "lower half frozen": {"frozen_layers": 6},
     "both at once": {"predicts_too": True},
+    "dense head": {"dense_head": True},
 }
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd2
