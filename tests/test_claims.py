@@ -265,3 +265,17 @@ def test_every_arm_that_a_claim_names_is_an_arm_of_its_experiment(name):
     assert comparisons and {arm for c in comparisons for arm in (c.ahead, c.behind)} <= known
     assert {(e, arm) for rule in rules for arm, e in rule.arms.items()} <= known
     assert all(table.keys() <= module.CLAIMS.keys() for table in tables.values())
+
+
+@pytest.mark.parametrize(
+    "says, shown",
+    [
+        ("Larger is better", "Larger is better"),
+        ("One thing, and another; a third", "One thing, and another"),
+        ("One thing (here: a little of it)", "One thing"),
+        ("A claim of many words and no sign", "A claim of many words and no sign"),
+    ],
+)
+def test_a_picture_names_a_claim_by_its_main_clause(says, shown):
+    claims = import_module("xlnb.results.claims")
+    assert claims.main_clause(says, 24) == shown

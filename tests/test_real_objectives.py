@@ -138,6 +138,28 @@ def test_arms_are_compared_under_the_same_seeds():
     assert subject.compare({}, ("x", "A"), ("x", "B")) == []
 
 
+def test_variants_are_beside_masked_runs_under_the_same_conditions():
+    for arms in subject._levers().values():
+        for experiment, arm in arms:
+            assert arm in subject.EXPERIMENTS[experiment].arms
+    finished = {
+        "objectives": {"MLM + TLM": {0: record(0.5)}, "MRTD + TRTD": {0: record(0.4)}},
+        "levers": {"MRTD + TRTD, λ 1": {0: record(0.47), 1: record(0.1)}},
+        "rates": {
+            "MLM + TLM, 5e-5": {0: record(0.3)},
+            "MRTD + TRTD, 5e-5": {0: record(0.29)},
+        },
+    }
+    rows = {row["changed"]: row for row in subject.lever_rows(finished)}
+    differences = {name: row["own domain, upper layers"] for name, row in rows.items()}
+    assert differences == pytest.approx({"nothing": -10, "λ 1": -3, "rate 5e-5": -1})
+    assert {row["seeds"] for row in rows.values()} == {1}
+    labels = [
+        text.get_text() for text in subject.draw_levers([*rows.values()]).axes[0].get_yticklabels()
+    ]
+    assert labels == [*rows]
+
+
 @pytest.mark.parametrize("seeds, bands", [(2, 0), (5, 1)])
 def test_a_figure_has_a_line_per_arm_and_a_band_from_five_seeds_on(seeds, bands):
     runs = {seed: record(0.4 + seed / 100) for seed in range(seeds)}

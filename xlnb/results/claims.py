@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'SUMMARY', 'paper_measures', 'paper_runs', 'judged', 'own_verdicts', 'real_modules', 'real_claims',
-           'real_verdicts', 'corrected', 'by_claim', 'is_decided', 'summary_numbers', 'plot_claims', 'power_rows']
+           'real_verdicts', 'corrected', 'by_claim', 'is_decided', 'summary_numbers', 'main_clause', 'plot_claims',
+           'power_rows']
 
 # %% ../../nbs/results/10_claims.ipynb #18216fdb
 import math
 from collections import Counter
 from importlib import import_module
-from itertools import chain
 from operator import attrgetter
 from pkgutil import iter_modules
 
@@ -262,17 +262,30 @@ def _draw_column(ax, names: list[str], verdicts: dict, decisions: dict[str, Deci
             verdict = verdicts[name]
             decision = decisions[name]
             _draw_claim(ax, y, verdict, decision.interest)
+            if decision.paper is not None and decision.expects != "equal":
+                ax.plot(abs(decision.paper) / decision.interest, y, "|", ms=5, color="black")
             text = f"{verdict.mean:+.2g} ± {verdict.half:.2g} {decision.unit}"
-            if decision.paper is not None:
-                text += f" (paper {abs(decision.paper):g})"
-            ax.text(1.01, y, text, transform=ax.get_yaxis_transform(), va="center", fontsize=5.5)
+            ax.text(1.02, y, text, transform=ax.get_yaxis_transform(), va="center", fontsize=5.2)
     ax.axvspan(-1, 1, color=PALETTE["grey"], alpha=0.15, lw=0)
     ax.axvline(0, color="black", lw=0.6)
     ax.set_xscale("symlog", linthresh=1)
     ticks = (-10, -1, 0, 1, 10)
-    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    ax.set_xticks(ticks, [f"{t:g}" for t in ticks], fontsize=6)
+    ax.tick_params(axis="y", length=0)
     ax.set(xlim=(-_FURTHEST * 1.2, _FURTHEST * 1.2), ylim=(len(names) - 0.5, -0.5))
-    ax.set_xlabel("effect, multiples of that of interest")
+    ax.set_xlabel("multiples of the effect of interest", fontsize=6)
+
+# %% ../../nbs/results/10_claims.ipynb #f0rest2b
+def main_clause(
+    says: str,  # of a claim
+    most: int = 64,  # characters
+) -> str:
+    "A claim up to the last comma, semicolon or bracket that leaves so many characters; whole where it is short."
+    if len(says) <= most:
+        return says
+    ends = [place for place, sign in enumerate(says) if sign in ",;("]
+    fitting = [end for end in ends if end <= most]
+    return says[: max(fitting, default=len(says))].rstrip()
 
 # %% ../../nbs/results/10_claims.ipynb #f0rest03
 def plot_claims(ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]):
@@ -281,19 +294,20 @@ def plot_claims(ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]):
         "our own networks": (_drawn(by_claim(ours)), "own"),
         "from a real encoder": (_drawn(real), "real"),
     }
-    every = chain.from_iterable(paper_measures(paper) for paper in PAPERS)
+    says = {name: claim.says for p in PAPERS for name, (claim, _) in paper_measures(p).items()}
     if not columns["from a real encoder"][0]:
         del columns["from a real encoder"]
     shown = set()
     for drawn, _ in columns.values():
         shown.update(drawn)
-    names = list(filter(shown.__contains__, every))
+    names = list(filter(shown.__contains__, says))
     height = 0.13 * len(names) + 1
     fig, axes = figure("page", height, ncols=len(columns), sharey=True, squeeze=False)
     for ax, (title, (drawn, column)) in zip(axes[0], columns.items()):
         _draw_column(ax, names, drawn, read_decisions(column)[0])
         ax.set_title(title, loc="left")
-    axes[0, 0].set_yticks(range(len(names)), names, fontsize=6)
+    labels = [f"{main_clause(says[name])}   {name}" for name in names]
+    axes[0, 0].set_yticks(range(len(names)), labels, fontsize=5.2)
     for verdict, colour in _COLOURS.items():
         axes[0, 0].plot([], [], "o-", ms=3.5, color=PALETTE[colour], label=verdict)
     fig.legend(loc="outside lower center", ncols=4, frameon=False)

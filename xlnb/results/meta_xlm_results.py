@@ -570,7 +570,7 @@ CLAIMS = {
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #claims02
 CLAIMS |= {
     "metaxlm-05": Claim(
-        "From scratch the source language takes off first; the gap opens, then stays",
+        "From scratch the gap to the source opens, as it takes off first, then stays",
         "14K < 20K steps",
         (),
     ),

@@ -7,7 +7,7 @@ __all__ = ['NOTEBOOK', 'TEXT', 'TASKS', 'TESTED', 'LINKED', 'HALF_WAY', 'PHASE',
            'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'Tests', 'tests_of', 'trimmed_encoder', 'Continued',
            'Predicting', 'layer_of', 'freeze', 'warm_heads', 'measure', 'distances', 'run', 'record_of_run',
            'all_metrics', 'metrics_of_start', 'real_runs', 'start_of', 'changes', 'band_change', 'compare',
-           'draw_changes', 'tags_elsewhere', 'english_rows']
+           'draw_changes', 'lever_rows', 'draw_levers', 'tags_elsewhere', 'english_rows']
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp1
 import math, sys, time
@@ -807,6 +807,56 @@ def draw_changes(groups: dict):  # arm → {seed: record}
     handles = axes[0].get_legend_handles_labels()
     below = dict(loc="outside lower center", ncols=len(groups))
     fig.legend(*handles, frameon=False, fontsize=6.5, **below)
+    return fig
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjlev1
+def _levers() -> dict:  # what is changed → (experiment, arm) with replaced tokens, with masked ones
+    masked, replaced = _TWO
+    usual = ("objectives", masked)
+    rows = {"nothing": (("objectives", replaced), usual)}
+    for title in _LEVERS:
+        rows[title] = (("levers", f"{replaced}, {title}"), usual)
+    rows["random pairs"] = tuple(("random", f"{arm}, random pairs") for arm in (replaced, masked))
+    rows["pairs alone"] = (("alone", "TRTD"), ("alone", "TLM"))
+    for rate in _RATES:
+        rows[f"rate {rate}"] = tuple(("rates", f"{arm}, {rate}") for arm in (replaced, masked))
+    rows["cold heads"] = tuple(("heads", f"{arm}, cold heads") for arm in (replaced, masked))
+    for title in ("warmed three times as long", "other heads"):
+        rows[title] = (("heads", f"{replaced}, {title}"), usual)
+    return rows
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjlev2
+def lever_rows(
+    finished: dict,  # experiment → arm → {seed: record}
+    titles: tuple = ("own domain, upper layers", "elsewhere, upper layers", "AER, middle layers"),
+) -> list[dict]:  # a row per variant that has been run
+    "By how many points replaced tokens end above masked ones under each variant, with 95 % intervals."
+    rows = []
+    for changed, (replaced, masked) in _levers().items():
+        compared = {row["measure"]: row for row in compare(finished, masked, replaced)}
+        if compared:
+            row = {"changed": changed}
+            for title in titles:
+                row[title] = compared[title]["difference"]
+                row[f"±, {title}"] = compared[title]["±"]
+            rows.append(row | {"seeds": compared[title]["seeds"]})
+    return rows
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjlev3
+def draw_levers(rows: list[dict]):  # of `lever_rows`
+    "The differences in retrieval as dots with 95 % intervals, a line per variant."
+    tests = {"own domain, upper layers": "blue", "elsewhere, upper layers": "orange"}
+    fig, ax = figure("column", 0.6 + 0.22 * len(rows))
+    for n, (title, colour) in enumerate(tests.items()):
+        heights = [-place + 0.12 * (1 - 2 * n) for place in range(len(rows))]
+        widths = [row[f"±, {title}"] for row in rows]
+        values = [row[title] for row in rows]
+        dots = dict(fmt="o", ms=3, lw=1, color=PALETTE[colour], label=title)
+        ax.errorbar(values, heights, xerr=widths, **dots)
+    ax.axvline(0, color="0.5", lw=0.8, ls="--")
+    ax.set_yticks([-place for place in range(len(rows))], [row["changed"] for row in rows])
+    ax.set_xlabel("retrieval with replaced tokens minus masked ones, points")
+    ax.legend(frameon=False, fontsize=6.5)
     return fig
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm1

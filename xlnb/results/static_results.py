@@ -928,8 +928,8 @@ CLAIMS |= {
     for (name, says, paper) in (
         (
             "static-06",
-            "Similarity: level with fastText across languages, below it within one",
-            ".713, .712; .706 < .743",
+            "Similarity: below fastText within a language, level with it across languages",
+            ".706 < .743; .713, .712",
         ),
         (
             "static-07",
