@@ -3,6 +3,7 @@
 import ast, configparser, importlib, importlib.metadata, io, json, os, re
 import runpy, shutil, subprocess, sys, tokenize, tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest, yaml
@@ -117,11 +118,14 @@ def test_within_a_folder_the_reading_order_is_the_import_order(path):
     )
 
 
+packages_distributions = cache(importlib.metadata.packages_distributions)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=by_name)
 def test_imports_are_declared(path):
     "Users install the dependencies, and neither nbdev nor fastcore is among them."
     declared = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["dependencies"]}
-    owners = importlib.metadata.packages_distributions()
+    owners = packages_distributions()
     installed_by = {
         "IPython": {"ipykernel"},
         "tokenizers": {"transformers"},

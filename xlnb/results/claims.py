@@ -8,7 +8,7 @@ __all__ = ['PAPERS', 'SUMMARY', 'paper_measures', 'paper_runs', 'judged', 'own_v
            'power_rows']
 
 # %% ../../nbs/results/10_claims.ipynb #18216fdb
-import math
+import math, re
 from collections import Counter
 from importlib import import_module
 from operator import attrgetter
@@ -283,9 +283,16 @@ def main_clause(
     "A claim up to the last comma, semicolon or bracket that leaves so many characters; whole where it is short."
     if len(says) <= most:
         return says
-    ends = [place for place, sign in enumerate(says) if sign in ",;("]
-    fitting = [end for end in ends if end <= most]
-    return says[: max(fitting, default=len(says))].rstrip()
+    start = re.match(rf".{{1,{most}}}(?=[,;(])", says)
+    return (start[0] if start else says).rstrip()
+
+
+def _labels() -> dict[str, str]:  # by claim, of all papers
+    labels = {}
+    for paper in PAPERS:
+        for name, (claim, _) in paper_measures(paper).items():
+            labels[name] = f"{main_clause(claim.says)}   {name}"
+    return labels
 
 # %% ../../nbs/results/10_claims.ipynb #f0rest03
 def plot_claims(ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]):
@@ -294,20 +301,19 @@ def plot_claims(ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict]):
         "our own networks": (_drawn(by_claim(ours)), "own"),
         "from a real encoder": (_drawn(real), "real"),
     }
-    says = {name: claim.says for p in PAPERS for name, (claim, _) in paper_measures(p).items()}
+    labels = _labels()
     if not columns["from a real encoder"][0]:
         del columns["from a real encoder"]
     shown = set()
     for drawn, _ in columns.values():
         shown.update(drawn)
-    names = list(filter(shown.__contains__, says))
+    names = list(filter(shown.__contains__, labels))
     height = 0.13 * len(names) + 1
     fig, axes = figure("page", height, ncols=len(columns), sharey=True, squeeze=False)
     for ax, (title, (drawn, column)) in zip(axes[0], columns.items()):
         _draw_column(ax, names, drawn, read_decisions(column)[0])
         ax.set_title(title, loc="left")
-    labels = [f"{main_clause(says[name])}   {name}" for name in names]
-    axes[0, 0].set_yticks(range(len(names)), labels, fontsize=5.2)
+    axes[0, 0].set_yticks(range(len(names)), [*map(labels.get, names)], fontsize=5.2)
     for verdict, colour in _COLOURS.items():
         axes[0, 0].plot([], [], "o-", ms=3.5, color=PALETTE[colour], label=verdict)
     fig.legend(loc="outside lower center", ncols=4, frameon=False)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 
@@ -813,14 +814,18 @@ def draw_changes(groups: dict):  # arm → {seed: record}
 def _levers() -> dict:  # what is changed → (experiment, arm) with replaced tokens, with masked ones
     masked, replaced = _TWO
     usual = ("objectives", masked)
+
+    def both(experiment, title):
+        return (experiment, f"{replaced}, {title}"), (experiment, f"{masked}, {title}")
+
     rows = {"nothing": (("objectives", replaced), usual)}
     for title in _LEVERS:
         rows[title] = (("levers", f"{replaced}, {title}"), usual)
-    rows["random pairs"] = tuple(("random", f"{arm}, random pairs") for arm in (replaced, masked))
+    rows["random pairs"] = both("random", "random pairs")
     rows["pairs alone"] = (("alone", "TRTD"), ("alone", "TLM"))
     for rate in _RATES:
-        rows[f"rate {rate}"] = tuple(("rates", f"{arm}, {rate}") for arm in (replaced, masked))
-    rows["cold heads"] = tuple(("heads", f"{arm}, cold heads") for arm in (replaced, masked))
+        rows[f"rate {rate}"] = both("rates", rate)
+    rows["cold heads"] = both("heads", "cold heads")
     for title in ("warmed three times as long", "other heads"):
         rows[title] = (("heads", f"{replaced}, {title}"), usual)
     return rows
@@ -847,14 +852,13 @@ def draw_levers(rows: list[dict]):  # of `lever_rows`
     "The differences in retrieval as dots with 95 % intervals, a line per variant."
     tests = {"own domain, upper layers": "blue", "elsewhere, upper layers": "orange"}
     fig, ax = figure("column", 0.6 + 0.22 * len(rows))
-    for n, (title, colour) in enumerate(tests.items()):
-        heights = [-place + 0.12 * (1 - 2 * n) for place in range(len(rows))]
-        widths = [row[f"±, {title}"] for row in rows]
-        values = [row[title] for row in rows]
-        dots = dict(fmt="o", ms=3, lw=1, color=PALETTE[colour], label=title)
-        ax.errorbar(values, heights, xerr=widths, **dots)
+    for shift, (title, colour) in zip((-0.12, 0.12), tests.items()):
+        for height, row in enumerate(rows):
+            dots = dict(fmt="o", ms=3, lw=1, color=PALETTE[colour], label="" if height else title)
+            ax.errorbar(row[title], height + shift, xerr=row[f"±, {title}"], **dots)
     ax.axvline(0, color="0.5", lw=0.8, ls="--")
-    ax.set_yticks([-place for place in range(len(rows))], [row["changed"] for row in rows])
+    ax.set_yticks(range(len(rows)), list(map(itemgetter("changed"), rows)))
+    ax.invert_yaxis()
     ax.set_xlabel("retrieval with replaced tokens minus masked ones, points")
     ax.legend(frameon=False, fontsize=6.5)
     return fig
