@@ -67,7 +67,7 @@ def run_of(seed: int, tatoeba: float, tags: float = 0.5) -> dict:
     return {"metrics": metrics, "curve": [end], "losses": ["mlm"], "parameters": parameters}
 
 
-@pytest.mark.parametrize("ahead, direction", [(0.9, "reproduced"), (0.7, "contradicted")])
+@pytest.mark.parametrize("ahead, direction", [(0.9, "as in the paper"), (0.7, "opposite")])
 def test_claims_are_judged_in_the_middle_layers(ahead, direction):
     arms = {}
     for arm in subject.ARMS:

@@ -1168,7 +1168,7 @@ def preparation_numbers() -> list:
 
 # settings, sections, years, and pilots of which no record was kept
 TEXT = {
-    "03b_negatives": ["5", "15", "40", "35", "7"],
+    "03b_negatives": ["5", "15", "40", "1", "50", "35", "7"],
     "04b_dro_runs": ["6.6", "2021"],
     "04c_continued": ["8", "6", "7", "5"],
     "06b_veco_results": ["0.5", "95", "0", "95"],

@@ -56,7 +56,7 @@ class Claim:
     either: tuple[Comparison, ...] = ()  # alternatives: the one that favours the claim most counts
 
 
-DIRECTIONS = ("reproduced", "undecided", "contradicted")
+DIRECTIONS = ("as in the paper", "open", "opposite")
 
 
 MIN_SEEDS = 5  # of both arms, for a difference to have a direction
@@ -89,7 +89,7 @@ def _interval_sign(values) -> int:  # 1 above zero, -1 below, 0 where the interv
     return (mean > half) - (mean < -half)
 
 # %% ../../nbs/pretraining/05_claims.ipynb #869ca179
-# why a claim is undecided
+# why a claim is open
 _NO_DIFFERENCE = "zero is inside the interval"
 _NO_SIGN = "no consistent sign over seeds"
 _MEASURES_DIFFER = "measures differ"
@@ -99,14 +99,14 @@ def _direction(
     values: list[float],  # differences or signs, one per seed
     reason: str,  # of `unlearned`
     without_sign: str = _NO_DIFFERENCE,  # the reason where the interval includes zero
-) -> tuple[str, str]:  # one of `DIRECTIONS`, and why it is undecided
-    reproduced, undecided, contradicted = DIRECTIONS
+) -> tuple[str, str]:  # one of `DIRECTIONS`, and why it is open
+    as_in_the_paper, still_open, opposite = DIRECTIONS
     if reason := _undecidable(values, reason):
-        return undecided, reason
+        return still_open, reason
     sign = _interval_sign(values)
     if sign == 0:
-        return undecided, without_sign
-    return (reproduced if sign > 0 else contradicted), ""
+        return still_open, without_sign
+    return (as_in_the_paper if sign > 0 else opposite), ""
 
 
 def _undecidable(values, reason: str) -> str:
@@ -371,11 +371,11 @@ def _order(row: dict) -> int:  # 0: for the claim
 def direction(
     rows: list[dict],  # of `judged_rows`
 ) -> str:  # one of `DIRECTIONS`, or 'too few runs'
-    "The direction of all rows of a claim; 'undecided' where they do not agree."
+    "The direction of all rows of a claim; 'open' where they do not agree."
     directions = {row["direction"] for row in rows}
     if not directions:
         return "too few runs"
-    return directions.pop() if len(directions) == 1 else "undecided"
+    return directions.pop() if len(directions) == 1 else "open"
 
 # %% ../../nbs/pretraining/05_claims.ipynb #406b3f8f
 _LEDGER_TITLES = {
@@ -420,7 +420,7 @@ def ledger(
                 judged.append(row)
                 rows.append(_ledger_row(row, comparison.ahead[0]))
         head = {"claim": name, "says": claim.says, "paper": claim.paper}
-        head["verdict"] = direction(judged)
+        head["all measures"] = direction(judged)
         table += _with_head(head, rows or [no_numbers])
     return table
 
@@ -438,7 +438,7 @@ def _beats_baselines(rows: list[dict]) -> str:
 
 
 def _reasons(rows: list[dict]) -> str:
-    "Why a claim is undecided."
+    "Why a claim is open."
     if len({row["direction"] for row in rows}) > 1:
         return _MEASURES_DIFFER
     return "; ".join(dict.fromkeys(row["why"] for row in rows if row["why"]))
@@ -449,7 +449,7 @@ def claim_rows(
     rules: dict[str, list[Rule]],  # claim → its rules, where it has any
     finished: dict,  # experiment → arm → {seed: record}
 ) -> list[dict]:  # a row per claim
-    "Every claim: direction, measures for and against it, whether the better arms beat their baselines, why undecided."
+    "Every claim: direction, measures for and against it, whether the better arms beat their baselines, why open."
     table = []
     for name, claim in claims.items():
         rows = judged_rows(claim, rules.get(name, []), finished)

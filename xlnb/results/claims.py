@@ -139,9 +139,9 @@ def corrected(verdicts: dict[str, Verdict]) -> dict[str, float]:  # of one paper
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarnr
 SUMMARY = """\
-**{claims} claims of five papers, by our own networks: {reproduced} reproduced, {equivalent} \
-equivalent, {contradicted} contradicted, {undecided} undecided, {not_run} not run, {without} \
-not tested here.** Of the undecided, {undetected} test a discriminator that has learned less \
+**{claims} claims of five papers, judged with our own small networks: {reproduced} \
+reproduced, {equivalent} equivalent, {contradicted} contradicted, {undecided} undecided, \
+{not_run} not run, {without} not tested here.** Of the undecided, {undetected} test a discriminator that has learned less \
 than half of its loss (by the numbers alone {hidden} would be contradicted), {few} have \
 too few seeds or values, or arms no better than an untrained network, and {power} could have seen \
 larger effects only. {kept} of the {decided} decided ones stay so after Holm's correction over \

@@ -473,7 +473,7 @@ SAID_1_TO_3 = """\
 + TLM.** MLM + TLM minus the untrained network: {masked_untrained}. XLM-E's discriminator minus \
 the same: {detector_untrained}. Minus each word's most frequent tag: MLM + TLM {masked_words}, \
 XLM-E {detector_words}.
-2. **Whether a masked model gains by pairs is undecided.** MLM + TLM minus MLM: {pairs}.
+2. **Whether a masked model gains by pairs in these tests is undecided.** MLM + TLM minus MLM: {pairs}.
 3. **An encoder that has learned to write translations retrieves more of them, and its POS tags \
 carry over better.** English POS tags: {english_denoiser} %, MLM + TLM {english_masked}, the \
 denoiser of random pairs {english_random}. Tatoeba: {tatoeba_denoiser} %, shared trigrams \
