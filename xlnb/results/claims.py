@@ -141,11 +141,12 @@ def corrected(verdicts: dict[str, Verdict]) -> dict[str, float]:  # of one paper
 SUMMARY = """\
 **{claims} claims of five papers, judged with our own small networks: {reproduced} \
 reproduced, {equivalent} equivalent, {contradicted} contradicted, {undecided} undecided, \
-{not_run} not run, {without} not tested here.** Of the undecided, {undetected} test a discriminator that has learned less \
-than half of its loss (by the numbers alone {hidden} would be contradicted), {few} have \
-too few seeds or values, or arms no better than an untrained network, and {power} could have seen \
-larger effects only. {kept} of the {decided} decided ones stay so after Holm's correction over \
-the claims of a paper; {small} are significant and smaller than any effect of interest.
+{not_run} not run, {without} not tested here.** Of the undecided, {undetected} test a \
+discriminator that has learned less than half of its loss (by the numbers alone {hidden} would be \
+contradicted), {few} have too few seeds or values, or arms no better than an untrained network, \
+and {power} could have seen larger effects only. {kept} of the {decided} decided ones stay so \
+after Holm's correction over the claims of a paper; {small} are significant and smaller than any \
+effect of interest.
 
 **From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} \
 reproduced, {real_equivalent} equivalent, {real_contradicted} contradicted; {real_undecided} are \
