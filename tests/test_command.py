@@ -10,6 +10,7 @@ from conftest import LINES, ROOT
 from xlnb.base.terminal import _failure
 from xlnb.command import COMMANDS, RECIPES, Retrieve, main, run_retrieve
 from xlnb.measures.retrieval import encode
+from xlnb.text.vectors import WordVectors
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +84,40 @@ def test_every_option_has_an_explanation_of_its_own(words, capsys):
         (["pretrain"], "say what to train first"),
         (["pretrain", "xlm"], "did you mean 'xlm-e'"),
         (["encode", "a.txt", "--model", "m", "--output", "a.npy", "--leyer", "3"], "--leyer"),
-        (["encode", "a.txt", "--model", "m", "--output", "a.txt"], "name it with .npy"),
+        (["encode", "a.txt", "--model", "m", "--output", "b.txt"], "name it with .npy"),
         (["map", "a.vec", "b.vec", "--languages", "de", "--output", "c"], "give two codes"),
+        (["map", "a.vec", "b.vec", "--languages", "../a,en", "--output", "c"], "give two codes"),
+        (["map", "d/de.vec", "b.vec", "--languages", "de, en", "--output", "d"], "would be lost"),
+        (["align", "a.txt", "b.txt", "--model", "m", "--output", "./b.txt"], "would be lost"),
+        (["align", "a.txt", "b.txt", "--model", "m", "--output", "."], "is a folder: name a file"),
+        (["encode", "a.npy", "--model", "m", "--output", "a.npy"], "would be lost"),
+        (["distil", "--model", "m", "--text", "a.txt", "--output", "a.txt"], "would be lost"),
     ],
 )
 def test_what_is_wrong_is_said(arguments, message):
     with pytest.raises(SystemExit, match=message):
         main(arguments)
+
+
+def test_help_of_pretraining_names_what_there_is(capsys):
+    main(["pretrain", "--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in RECIPES)
+
+
+@pytest.mark.filterwarnings("ignore:.*left unaligned")
+def test_vectors_without_a_map_are_not_written(tmp_path):
+    draws = np.random.default_rng(0)
+    for lang in ("de", "en"):
+        words = [f"{lang}{n}" for n in range(40)]
+        WordVectors(words, draws.normal(size=(40, 8))).save(tmp_path / f"{lang}.vec")
+    dictionary = tmp_path / "dictionary.txt"
+    dictionary.write_text("".join(f"de{n} en{n}\n" for n in range(30)))
+    files = [str(tmp_path / f"{lang}.vec") for lang in ("de", "en")]
+    options = ["--output", str(tmp_path / "mapped"), "--dictionary", str(dictionary)]
+    with pytest.raises(SystemExit, match="de is not mapped, and nothing is written"):
+        main(["map", *files, "--languages", "de,en", *options])
+    assert not (tmp_path / "mapped").exists()
 
 
 def test_a_file_without_lines_is_not_encoded(saved_network, tmp_path):

@@ -263,6 +263,9 @@ def test_lines_and_words_end_at_what_ends_them_everywhere(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"ok\nh\xe4user\n")
     with pytest.raises(DataError, match=r"b.txt:2: byte 2 of the line, 0xe4, is not UTF-8"):
         list(read_lines(tmp_path / "b.txt"))
+    (tmp_path / "c.txt").write_bytes("ok\n".encode("utf-16"))
+    with pytest.raises(DataError, match=r"c.txt:1: .* iconv -f UTF-16"):
+        list(read_lines(tmp_path / "c.txt"))
 
 
 def test_half_of_a_character_is_named():

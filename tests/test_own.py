@@ -287,7 +287,9 @@ def test_a_table_says_what_there_is_before_anything_starts(texts):
     assert "de/news.txt: train de (text)" in listing
     for name, reason in open_folder(texts).not_read.items():
         assert name in listing and ("call it" in reason or "read" in reason)
-    assert "call it letters.de.txt or de/letters.txt" in listing
+    assert (
+        "call it letters.LANGUAGE.txt, such as letters.de.txt, or LANGUAGE/letters.txt" in listing
+    )
     assert "call it bitext.de-en.tsv" in listing
 
 

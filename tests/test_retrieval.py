@@ -386,7 +386,7 @@ def test_gpu_agrees(tokenizer):
 @pytest.mark.parametrize(
     "lines, options, error, says",
     [
-        (["w1", "  ", "w2"], {}, DataError, r"sentence 1 \('  '\) has no tokens"),
+        (["w1", "  ", "w2"], {}, DataError, r"sentence 2 of 3 \('  '\) has no tokens"),
         ("w1 w2", {}, ConfigError, "pass a list"),
         (["w1"], {"layer": 4}, ConfigError, r"layer=4 is not one of 0 \(embeddings\) to 3"),
         (["w1"], {"layer": -1}, ConfigError, "layer=-1 is not one of 0"),

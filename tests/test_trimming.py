@@ -251,6 +251,12 @@ def test_rare_subwords_go_with_a_threshold(model, tmp_path):
     once = trim_model(model, lines, tmp_path / "one")
     often = trim_model(model, lines, tmp_path / "ten", min_count=10)
     assert often.subwords[1] < once.subwords[1]
+    cards = [(folder / "README.md").read_text() for folder in (once.folder, often.folder)]
+    assert ["the states of every layer are the full model's" in card for card in cards] == [
+        True,
+        False,
+    ]
+    assert "has 10 times or more" in cards[1]
 
 
 def test_our_encoder_and_its_checksums(tmp_path):

@@ -7,7 +7,7 @@ __all__ = ['COMMANDS', 'RECIPES', 'Encode', 'run_encode', 'Retrieve', 'run_retri
            'main']
 
 # %% ../nbs/09_command.ipynb #c45f59ef
-import sys
+import re, sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,9 @@ from xlnb.base.core import (
     ConfigError,
     DataError,
     atomic_path,
+    check_output,
     choose,
+    parse_languages,
     plain_warnings,
     read_lines,
     settings_from_arguments,
@@ -52,6 +54,7 @@ def run_encode(settings: Encode) -> str:  # what was done
     from xlnb.measures.retrieval import encode
 
     output = Path(settings.output)
+    check_output(output, settings.text)
     if output.suffix != ".npy":
         raise ConfigError(f"--output {output}: the file is a NumPy array, name it with .npy")
     sentences = list(read_lines(settings.text))
@@ -157,10 +160,10 @@ class Map:
 
     # file of word vectors to map: .safetensors, .vec or .bin
     source: Positional[Annotated[str, arg(metavar="SOURCE")]]
-    # file of word vectors whose space stays as it is
+    # file of word vectors whose space the others are mapped into, normalised as they are
     hub: Positional[Annotated[str, arg(metavar="HUB")]]
     languages: str  # their codes, e.g. de,en
-    output: str  # folder for both files of mapped vectors
+    output: str  # folder for both files, which belong together
     dictionary: str | None = None  # file, a word and its translation per line; None: unsupervised
     method: str = "orthogonal"  # orthogonal | rcsls | …: of the map at the end
     limit: int = 200_000  # most frequent words of each file
@@ -168,13 +171,17 @@ class Map:
 
 # %% ../nbs/09_command.ipynb #b2282719
 def run_map(settings: Map) -> str:  # what was done
-    "Map and write both sides; `ConfigError` unless two languages are named."
+    "Map and write both sides; `ConfigError` unless two languages are named, `DataError` where no map is found."
     from xlnb.mapping import map_to
     from xlnb.text.vectors import read_vectors
 
-    languages = settings.languages.split(",")
-    if len(languages) != 2:
+    languages = parse_languages(settings.languages)
+    if len(languages) != 2 or not all(re.fullmatch(r"[\w-]+", lang) for lang in languages):
         raise ConfigError(f"--languages {settings.languages}: give two codes, such as de,en")
+    folder = Path(settings.output)
+    outputs = {lang: folder / f"{lang}.vec" for lang in languages}
+    for output in outputs.values():
+        check_output(output, settings.source, settings.hub, settings.dictionary)
     files = zip((settings.source, settings.hub), languages)
     vectors = [read_vectors(path, limit=settings.limit, language=lang) for path, lang in files]
     spaces = map_to(
@@ -184,11 +191,12 @@ def run_map(settings: Map) -> str:  # what was done
         method=settings.method,
         seed=settings.seed,
     )
-    folder = Path(settings.output)
+    if not (report := spaces.reports[languages[0]]).mapped:
+        raise DataError(f"{languages[0]} is not mapped, and nothing is written: {report.why}")
     folder.mkdir(parents=True, exist_ok=True)
-    for language in languages:
-        spaces.vectors[language].save(folder / f"{language}.vec")
-    return f"{folder}: {', '.join(f'{language}.vec' for language in languages)}"
+    for language, output in outputs.items():
+        spaces.vectors[language].save(output)
+    return f"{folder}: {', '.join(output.name for output in outputs.values())}"
 
 # %% ../nbs/09_command.ipynb #3d6b9ccd
 class Command(NamedTuple):
@@ -205,7 +213,9 @@ COMMANDS = {
     "plan": Command("what a corpus costs before training: hours and disk", "pretraining.plans"),
     "sample": Command("plan how often each language pair is read", "text.sampling"),
     "encode": Command("sentence vectors of a file", function="_encode"),
-    "retrieve": Command("find each line's translation in the other file", function="_retrieve"),
+    "retrieve": Command(
+        "retrieval accuracy of two files, whose lines translate each other", function="_retrieve"
+    ),
     "distil": Command("word vectors out of an encoder", "x2static"),
     "map": Command("word vectors of two languages in one space", function="_map"),
     "trim": Command("a model with the subwords that a text uses", "encoder.trimming"),
@@ -266,7 +276,12 @@ def _translate(arguments):
     translate_stream(arguments, read_lines("-"), sys.stdout)
 
 
+_MORE_HELP = "xlnb pretrain xlm-e --help explains the options, and so with the others."
+
+
 def _pretrain(arguments):
+    if arguments and arguments[0] in ("--help", "-h"):
+        return print(f"usage: xlnb pretrain {' | '.join(RECIPES)} [options]\n\n{_MORE_HELP}")
     if not arguments or arguments[0].startswith("-"):
         raise ConfigError(f"say what to train first: xlnb pretrain {' | '.join(RECIPES)}")
     name = choose("recipe", arguments[0], RECIPES)

@@ -24,6 +24,7 @@ import torch
 from torch.nn import functional as F
 
 from xlnb.base.core import (
+    check_output,
     CheckpointError,
     ConfigError,
     DataError,
@@ -1235,7 +1236,7 @@ def distil(
 # %% ../nbs/07_x2static.ipynb #a430301f
 @dataclass(frozen=True)
 class _CommandLine(Distillation):
-    "Options of the command that are not settings of a distillation."
+    "Word vectors of one language, distilled from an encoder in one pass over text."
 
     model: str = ""  # encoder with its tokenizer: folder, run, or hub name
     text: str = ""  # file: a sentence, or a paragraph, per line
@@ -1269,6 +1270,7 @@ def _run_command(c: _CommandLine) -> str:  # what was done
             settings_from_arguments(_CommandLine, ["--help"])
         raise ConfigError(f"{', '.join(missing)} {'are' if missing[1:] else 'is'} needed")
     output = Path(c.output).expanduser()
+    check_output(output, c.text, c.vocabulary)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=output.parent) as trial:  # can it be written?

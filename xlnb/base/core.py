@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['FORMER_NAMES', 'AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', 'ConfigError',
            'CheckpointError', 'DataError', 'choose', 'choose_parameter', 'check_texts', 'split_lines', 'split_words',
-           'read_lines', 'utf8_output', 'repo_root', 'papers_folder', 'runs_folder', 'data_root', 'models_root',
-           'atomic_path', 'sync', 'sweep_leftovers', 'sha256_file', 'file_state', 'sha256_once', 'write_checksums',
-           'verify_checksums', 'refusing_damage', 'read_json', 'read_json_object', 'derive_seed', 'numpy_generator',
-           'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
-           'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'refuse_nan',
-           'normalize_text', 'normalized_position', 'check_counts', 'check_numbers', 'check_tensor', 'check_batch',
-           'check_generator', 'run_facts', 'processors', 'append_record', 'read_records', 'figure', 'label_lines',
-           'save_figure', 'show_table', 'paper_table']
+           'has_utf16_mark', 'read_lines', 'utf8_output', 'repo_root', 'papers_folder', 'runs_folder', 'data_root',
+           'models_root', 'atomic_path', 'sync', 'sweep_leftovers', 'check_output', 'sha256_file', 'file_state',
+           'sha256_once', 'write_checksums', 'verify_checksums', 'refusing_damage', 'read_json', 'read_json_object',
+           'derive_seed', 'numpy_generator', 'torch_generator', 'our_code', 'parse_languages', 'pair_name',
+           'check_pair_names', 'split_pair', 'progress', 'plain_warnings', 'progress_bar', 'one_thread',
+           'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text', 'normalized_position',
+           'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator', 'run_facts', 'processors',
+           'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table', 'paper_table']
 
 # %% ../../nbs/base/00_core.ipynb #1506990d
 import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil
@@ -115,6 +115,11 @@ def split_words(line: str) -> list[str]:
     return [word for word in re.split("[ \t]+", line) if word]
 
 # %% ../../nbs/base/00_core.ipynb #b6119886
+def has_utf16_mark(start: bytes) -> bool:  # of a file
+    "Whether a file starts with the byte-order mark of UTF-16."
+    return start[:2] in (b"\xff\xfe", b"\xfe\xff")
+
+
 def read_lines(path):  # of a file, or '-' for standard input → iterator of lines
     "Lines of UTF-8 text without their ends; `DataError` with file and line for other bytes."
     from_input = str(path) == "-"
@@ -124,10 +129,10 @@ def read_lines(path):  # of a file, or '-' for standard input → iterator of li
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as e:
+                encoding = "UTF-16" if number == 1 and has_utf16_mark(line) else "LATIN1"
                 raise DataError(
                     f"byte {e.start + 1} of the line, 0x{line[e.start]:02x}, is not UTF-8: "
-                    f"convert the "
-                    "text first, e.g. with iconv -f LATIN1 -t UTF-8",
+                    f"convert the text first, e.g. with iconv -f {encoding} -t UTF-8",
                     name,
                     number,
                 ) from None
@@ -252,6 +257,23 @@ def sweep_leftovers(folder):  # where nobody writes now
             shutil.rmtree(path)
         else:
             path.unlink()
+
+# %% ../../nbs/base/00_core.ipynb #ch3ckou2
+def check_output(
+    output,  # file that is to be written
+    *inputs,  # files that it is made of; None and '-' are none
+):
+    "Raise `ConfigError` where an output file is a folder or one of its inputs."
+    path = Path(output).expanduser()
+    if path.is_dir():
+        raise ConfigError(f"--output {output} is a folder: name a file in it")
+    for source in inputs:
+        if source in (None, "-"):
+            continue
+        if path.resolve() == Path(source).expanduser().resolve():
+            raise ConfigError(
+                f"--output {output} is the input {source} itself, which would be lost: name another file"
+            )
 
 # %% ../../nbs/base/00_core.ipynb #f8bdf554
 def sha256_file(path) -> str:

@@ -319,16 +319,21 @@ class Trimmed(NamedTuple):
         return f"{self.folder}: subwords {rows}, parameters {parameters}"
 
 # %% ../../nbs/encoder/07_trimming.ipynb #11870da6
-def _extend_card(output: Path, title: str, trimmed: Trimmed):
+def _extend_card(output: Path, title: str, trimmed: Trimmed, min_count: int):
     "A paragraph on the trimming at the end of the model card, which is made where there is none."
     card = output / "README.md"
     text = card.read_text(encoding="utf-8").rstrip() if card.exists() else f"# {title}, trimmed"
     rows = "{1:,} of {0:,}".format(*trimmed.subwords)
     parameters = "{1:,} of {0:,}".format(*trimmed.parameters)
+    used = "uses"
+    effect = "On that text the states of every layer are the full model's; words of other text"
+    if min_count > 1:
+        used = f"has {min_count} times or more"
+        effect = "Words of other text, and of that text where they need rarer subwords,"
     text += (
-        f"\n\n## Trimmed vocabulary\n\nOf {title}, the subwords that a text uses: {rows} rows of the "
-        f"embedding matrix, {parameters} stored parameters. On that text the states of every layer are the "
-        "full model's; words of other text are cut into smaller subwords, or unknown.\n"
+        f"\n\n## Trimmed vocabulary\n\nOf {title}, the subwords that a text {used}: {rows} rows of "
+        f"the embedding matrix, {parameters} stored parameters. {effect} are cut into smaller "
+        "subwords, or unknown.\n"
     )
     card.write_text(text, encoding="utf-8")
 
@@ -379,7 +384,7 @@ def trim_model(
         trimmed = Trimmed(output, (rows, len(ids)), parameters)
         if min_count == 1:
             _check_cuts(path, tokenizer, first)
-        _extend_card(path, model_title(model), trimmed)
+        _extend_card(path, model_title(model), trimmed, min_count)
         if (folder / "checksums.json").exists():
             write_checksums(path)
     return trimmed

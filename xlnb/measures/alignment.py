@@ -22,6 +22,7 @@ import torch
 from tyro.conf import Positional, arg
 
 from xlnb.base.core import (
+    check_output,
     ConfigError,
     DataError,
     PALETTE,
@@ -1117,6 +1118,8 @@ def main(argv: list[str]):  # e.g. ['a.txt', 'b.txt', '--scores']
     "Align two files; invalid input ends with one sentence."
     utf8_output()
     settings = _command_line(argv)
+    if settings.output is not None:
+        check_output(settings.output, settings.first, settings.second)
     links = _align_files(read_sides(settings.first, settings.second), settings)
     text = "".join(pharaoh(links_of_pair, settings.scores) + "\n" for links_of_pair in links)
     if settings.output is None:

@@ -200,7 +200,7 @@ def _token_ids(sentences: list[str], tokenizer, config):
     for i, row in enumerate(ids):
         if special.issuperset(row):
             raise DataError(
-                f"sentence {i} ({sentences[i]!r}) has no tokens: remove empty lines first"
+                f"sentence {i + 1} of {len(sentences)} ({sentences[i]!r}) has no tokens: remove or fill it"
             )
     warn_unknown(ids, sentences, tokenizer)
     return ids, torch.tensor(sorted(special))

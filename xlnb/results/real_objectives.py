@@ -667,7 +667,10 @@ EXPERIMENTS |= {
         "Pairs alone do the same.", {"TLM": {"tasks": "tlm"}, "TRTD": {"tasks": "trtd"}}, {}
     ),
     "levers": Experiment(
-        "What changes the loss.", _variants({"MRTD + TRTD": _REPLACED}, *_LEVERS.items()), {}
+        "What changes the loss.",
+        _variants({"MRTD + TRTD": _REPLACED}, *_LEVERS.items()),
+        {},
+        _FIVE,
     ),
     "english": Experiment(
         "At a full rate English alone costs the other languages, and a discriminator diverges.",

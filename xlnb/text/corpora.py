@@ -22,6 +22,7 @@ from pathlib import Path
 from unicodedata import is_normalized
 
 from xlnb.base.core import (
+    has_utf16_mark,
     ConfigError,
     DataError,
     check_pair_names,
@@ -325,7 +326,7 @@ def _not_utf8(path: Path) -> DataError:
             try:
                 raw.decode("utf-8")
             except UnicodeDecodeError as e:
-                is_utf16 = n == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+                is_utf16 = n == 1 and has_utf16_mark(raw)
                 return DataError(_encoding_advice(raw, e.start, is_utf16), path, n)
 
 # %% ../../nbs/text/00_corpora.ipynb #0201ebd7

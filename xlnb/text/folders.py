@@ -158,7 +158,8 @@ def _named_languages(form: str, words: list[str], name: Path) -> tuple[str, tupl
     if form in _PAIR_IN_NAME:
         raise NotPlaced(f"its name says no language pair: call it {words[0]}.de-en{ending}")
     raise NotPlaced(
-        f"its name says no language known here: call it {words[0]}.de{ending} or de/{name.name}"
+        f"its name says no language known here: call it {words[0]}.LANGUAGE{ending}, such as "
+        f"{words[0]}.de{ending}, or LANGUAGE/{name.name}"
     )
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0013

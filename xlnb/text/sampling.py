@@ -21,6 +21,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from tyro.conf import Positional, arg
 
 from xlnb.base.core import (
+    check_output,
     PALETTE,
     ConfigError,
     DataError,
@@ -786,14 +787,11 @@ def _plan_rows(graph, plan, budget):
 def _write_plan(rows, source, output):
     "The plan as CSV; the path."
     output = Path(source).with_suffix(".plan.csv") if output is None else Path(output)
-    wrong = {
-        f"is a folder: name a file in it, such as {output / 'plan.csv'}": output.is_dir(),
-        "is the table of counts itself: name another file": output.resolve()
-        == Path(source).resolve(),
-        f"cannot be written: there is no folder {output.parent}": not output.parent.is_dir(),
-    }
-    for why in [text for text, holds in wrong.items() if holds]:
-        raise ConfigError(f"--output {output} {why}")
+    check_output(output, source)
+    if not output.parent.is_dir():
+        raise ConfigError(
+            f"--output {output} cannot be written: there is no folder {output.parent}"
+        )
     with atomic_path(output) as path, open(path, "w", newline="", encoding="utf-8") as f:
         writer = csv.DictWriter(f, list(rows[0]))
         writer.writeheader()
