@@ -170,33 +170,39 @@ class Map:
     seed: int = 0  # of draws
 
 # %% ../nbs/09_command.ipynb #b2282719
+def _map_outputs(settings: Map) -> dict[str, Path]:  # language → file
+    "The files that are written, of two languages, none of them a file that is read."
+    languages = parse_languages(settings.languages)
+    if len(languages) != 2 or not all(re.fullmatch(r"[\w-]+", lang) for lang in languages):
+        raise ConfigError(f"--languages {settings.languages}: give two codes, such as de,en")
+    outputs = {lang: Path(settings.output) / f"{lang}.vec" for lang in languages}
+    for output in outputs.values():
+        check_output(output, settings.source, settings.hub, settings.dictionary)
+    return outputs
+
+# %% ../nbs/09_command.ipynb #runmap02
 def run_map(settings: Map) -> str:  # what was done
     "Map and write both sides; `ConfigError` unless two languages are named, `DataError` where no map is found."
     from xlnb.mapping import map_to
     from xlnb.text.vectors import read_vectors
 
-    languages = parse_languages(settings.languages)
-    if len(languages) != 2 or not all(re.fullmatch(r"[\w-]+", lang) for lang in languages):
-        raise ConfigError(f"--languages {settings.languages}: give two codes, such as de,en")
-    folder = Path(settings.output)
-    outputs = {lang: folder / f"{lang}.vec" for lang in languages}
-    for output in outputs.values():
-        check_output(output, settings.source, settings.hub, settings.dictionary)
-    files = zip((settings.source, settings.hub), languages)
-    vectors = [read_vectors(path, limit=settings.limit, language=lang) for path, lang in files]
+    outputs = _map_outputs(settings)
+    source, hub = outputs
+    files = {source: settings.source, hub: settings.hub}
+    vectors = [read_vectors(path, settings.limit, language=lang) for lang, path in files.items()]
     spaces = map_to(
         vectors,
-        hub=languages[1],
+        hub=hub,
         dictionaries=settings.dictionary,
         method=settings.method,
         seed=settings.seed,
     )
-    if not (report := spaces.reports[languages[0]]).mapped:
-        raise DataError(f"{languages[0]} is not mapped, and nothing is written: {report.why}")
-    folder.mkdir(parents=True, exist_ok=True)
+    if not (report := spaces.reports[source]).mapped:
+        raise DataError(f"{source} is not mapped, and nothing is written: {report.why}")
+    Path(settings.output).mkdir(parents=True, exist_ok=True)
     for language, output in outputs.items():
         spaces.vectors[language].save(output)
-    return f"{folder}: {', '.join(output.name for output in outputs.values())}"
+    return f"{settings.output}: {', '.join(output.name for output in outputs.values())}"
 
 # %% ../nbs/09_command.ipynb #3d6b9ccd
 class Command(NamedTuple):
