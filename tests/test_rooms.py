@@ -69,9 +69,8 @@ def test_the_folder_of_a_model(saved_network, tmp_path):
 
 def test_a_file_of_vectors(tmp_path):
     words = [f"word{n}" for n in range(30)]
-    random = np.random.default_rng(0)
+    matrix = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
     for language in ("de", "en"):
-        matrix = random.standard_normal((30, 8)).astype(np.float32)
         WordVectors(words, matrix, language).save(tmp_path / f"{language}.vec")
     write(tmp_path / "de-en.txt", "".join(f"{word} {word}\n" for word in words))
     paths = [str(tmp_path / name) for name in ("de.vec", "en.vec")]
