@@ -142,18 +142,22 @@ def test_variants_are_beside_masked_runs_under_the_same_conditions():
     for arms in subject._levers().values():
         for experiment, arm in arms:
             assert arm in subject.EXPERIMENTS[experiment].arms
+
+    def five(after):
+        return dict.fromkeys(range(5), record(after))
+
     finished = {
-        "objectives": {"MLM + TLM": {0: record(0.5)}, "MRTD + TRTD": {0: record(0.4)}},
-        "levers": {"MRTD + TRTD, λ 1": {0: record(0.47), 1: record(0.1)}},
-        "rates": {
-            "MLM + TLM, 5e-5": {0: record(0.3)},
-            "MRTD + TRTD, 5e-5": {0: record(0.29)},
+        "objectives": {"MLM + TLM": five(0.5), "MRTD + TRTD": five(0.4)},
+        "levers": {
+            "MRTD + TRTD, λ 1": five(0.47),
+            "MRTD + TRTD, λ 50": {0: record(0.1)},
         },
+        "rates": {"MLM + TLM, 5e-5": five(0.3), "MRTD + TRTD, 5e-5": five(0.29)},
     }
     rows = {row["changed"]: row for row in subject.lever_rows(finished)}
     differences = {name: row["own domain, upper layers"] for name, row in rows.items()}
     assert differences == pytest.approx({"nothing": -10, "λ 1": -3, "rate 5e-5": -1})
-    assert {row["seeds"] for row in rows.values()} == {1}
+    assert {row["seeds"] for row in rows.values()} == {5}
     labels = [
         text.get_text() for text in subject.draw_levers([*rows.values()]).axes[0].get_yticklabels()
     ]

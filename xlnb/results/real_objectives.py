@@ -52,7 +52,7 @@ from ..measures.retrieval import accuracy, centre, encode
 from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining import pretraining
-from ..pretraining.claims import Claim, Comparison, interval
+from ..pretraining.claims import MIN_SEEDS, Claim, Comparison, interval
 from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
 from ..pretraining.held_out import cached_rows, held_out_metrics, hold_out
 from xlnb.pretraining.pretraining import (
@@ -837,12 +837,12 @@ def _levers() -> dict:  # what is changed → (experiment, arm) with replaced to
 def lever_rows(
     finished: dict,  # experiment → arm → {seed: record}
     titles: tuple = ("own domain, upper layers", "elsewhere, upper layers", "AER, middle layers"),
-) -> list[dict]:  # a row per variant that has been run
+) -> list[dict]:  # a row per variant of which five seeds have been run
     "By how many points replaced tokens end above masked ones under each variant, with 95 % intervals."
     rows = []
     for changed, (replaced, masked) in _levers().items():
         compared = {row["measure"]: row for row in compare(finished, masked, replaced)}
-        if compared:
+        if compared and next(iter(compared.values()))["seeds"] >= MIN_SEEDS:
             row = {"changed": changed}
             for title in titles:
                 row[title] = compared[title]["difference"]
