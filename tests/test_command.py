@@ -145,7 +145,8 @@ def test_encoded_lines_are_the_rows_of_an_array(saved_network, tmp_path, capsys)
     main(
         ["encode", str(tmp_path / "a.txt"), "--model", str(saved_network), "--output", str(output)]
     )
-    assert capsys.readouterr().out == f"{output}: 20 vectors of width 128\n"
+    said = f"{output}: 20 vectors of width 128 (layer 1, pool mean)\n"
+    assert capsys.readouterr().out == said
     np.testing.assert_array_equal(np.load(output), encode(LINES, saved_network, quiet=True).numpy())
 
 

@@ -39,8 +39,8 @@ class Encode:
     text: Positional[Annotated[str, arg(metavar="TEXT")]]
     model: str  # encoder with its tokenizer: folder, run, or hub name
     output: str  # file that ends in .npy
-    layer: int | None = None  # 0 = embeddings; None: as the model's folder says
-    pool: str | None = None  # mean | mean_special | first; None: as the model's folder says
+    layer: int | None = None  # 0 = embeddings; None: the folder's, else two thirds up
+    pool: str | None = None  # mean | mean_special | first; None: the folder's, else mean
     batch_size: int = 64  # sentences in a batch
     quiet: bool = False  # no progress bar
 
@@ -51,7 +51,8 @@ def _input_name(path: str) -> str:
 # %% ../nbs/09_command.ipynb #97d19es1
 def run_encode(settings: Encode) -> str:  # what was done
     "Write the vectors, whole or not at all; `ConfigError` for another ending than .npy, `DataError` without a line."
-    from xlnb.measures.retrieval import encode
+    from xlnb.encoder.loading import load_model_and_tokenizer
+    from xlnb.measures.retrieval import chosen_layers, encode, sentence_reading
 
     output = Path(settings.output)
     check_output(output, settings.text)
@@ -60,17 +61,15 @@ def run_encode(settings: Encode) -> str:  # what was done
     sentences = list(read_lines(settings.text))
     if not sentences:
         raise DataError(f"{_input_name(settings.text)} has no line: give a sentence per line")
-    vectors = encode(
-        sentences,
-        settings.model,
-        settings.layer,
-        pool=settings.pool,
-        batch_size=settings.batch_size,
-        quiet=settings.quiet,
-    )
+    network, tokenizer = load_model_and_tokenizer(settings.model)
+    layer, pool = sentence_reading(network, settings.layer, settings.pool)
+    [layer] = chosen_layers(layer, network.config.num_hidden_layers)
+    options = dict(batch_size=settings.batch_size, quiet=settings.quiet)
+    vectors = encode(sentences, network, layer, tokenizer, pool, **options)
     with atomic_path(output) as path, open(path, "wb") as file:
         np.save(file, vectors.numpy())
-    return f"{output}: {len(vectors):,} vectors of width {vectors.shape[1]}"
+    reading = f"layer {layer}, pool {pool}"
+    return f"{output}: {len(vectors):,} vectors of width {vectors.shape[1]} ({reading})"
 
 # %% ../nbs/09_command.ipynb #retrcel1
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ class Retrieve:
     # file, whose line n translates line n of FIRST
     second: Positional[Annotated[str, arg(metavar="SECOND")]]
     model: str  # encoder with its tokenizer: folder, run, or hub name
-    layer: int | None = None  # 0 = embeddings; None: as the model's folder says
-    pool: str | None = None  # mean | mean_special | first; None: as the model's folder says
+    layer: int | None = None  # 0 = embeddings; None: the folder's, else two thirds up
+    pool: str | None = None  # mean | mean_special | first; None: the folder's, else mean
     batch_size: int = 64  # sentences in a batch
 
 # %% ../nbs/09_command.ipynb #retrcel2
