@@ -447,6 +447,8 @@ _USUALLY = {
     "learning_rate": 1e-4,
     "rtd_weight": 5.0,
     "blind_generator": False,
+    "predicts_too": False,
+    "dense_head": False,
     "frozen_layers": 0,
     "heads_seed": 0,
 }
@@ -999,6 +1001,14 @@ def over(measure, chosen: dict) -> float:
     return mean(map(measure, chosen.values()))
 
 
+def dense_head_numbers(own) -> list:
+    "By how much two short runs with a dense layer in the head, and without, end behind masked tokens."
+    masked, replaced = both_objectives(150, 200)
+    dense = continued("mrtd+trtd", 150, 200, dense_head=True)
+    behind = [own(masked[s]) - own(chosen[s]) for chosen in (dense, replaced) for s in (0, 1)]
+    return ["150", "0", "1", *behind]
+
+
 def objectives_numbers() -> list:
     masked, replaced = both_objectives()
     own, far = change("own", "acc@1c", UPPER), change("tatoeba", "acc@1c", UPPER)
@@ -1011,7 +1021,7 @@ def objectives_numbers() -> list:
         over(far, replaced), over(far, masked), *difference(masked, replaced, far),
         *difference(masked, replaced, hidden), "6", "8", over(middle, replaced), over(middle, masked),
         over(change("own", "acc@1c", MIDDLE), replaced), over(upper, replaced), over(upper, masked),
-        before, *best_layers("own", replaced), *best_layers("tatoeba", replaced), after, "95",
+        before, *best_layers("own", replaced), *best_layers("tatoeba", replaced), after, *dense_head_numbers(own), "95",
     ]  # fmt: skip
 
 
