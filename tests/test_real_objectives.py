@@ -150,18 +150,24 @@ def test_variants_are_beside_masked_runs_under_the_same_conditions():
         "objectives": {"MLM + TLM": five(0.5), "MRTD + TRTD": five(0.4)},
         "levers": {
             "MRTD + TRTD, λ 1": five(0.47),
-            "MRTD + TRTD, λ 50": {0: record(0.1)},
+            "MRTD + TRTD, λ 50": {0: record(0.1), 1: record(0.12)},
         },
         "rates": {"MLM + TLM, 5e-5": five(0.3), "MRTD + TRTD, 5e-5": five(0.29)},
     }
     rows = {row["changed"]: row for row in subject.lever_rows(finished)}
     differences = {name: row["own domain, upper layers"] for name, row in rows.items()}
-    assert differences == pytest.approx({"nothing": -10, "λ 1": -3, "rate 5e-5": -1})
-    assert {row["seeds"] for row in rows.values()} == {5}
-    labels = [
-        text.get_text() for text in subject.draw_levers([*rows.values()]).axes[0].get_yticklabels()
-    ]
-    assert labels == [*rows]
+    assert differences == {
+        "nothing changed": "-10.0 ± 0.0",
+        "λ 1": "-3.0 ± 0.0",
+        "λ 50": "-40.0, -38.0",  # too few for an interval
+        "rate 5e-5": "-1.0 ± 0.0",
+    }
+    assert [row["seeds"] for row in rows.values()] == [5, 5, 2, 5]
+    [ax] = subject.draw_levers(finished).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == [*rows]
+    dots = {len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"}
+    bars = [line for line in ax.lines if line.get_marker() == "None" and len(line.get_xdata()) == 2]
+    assert dots == {5, 2, 0} and len(bars) == 2 * 3 + 1  # and the line at zero
 
 
 @pytest.mark.parametrize("seeds, bands", [(2, 0), (5, 1)])

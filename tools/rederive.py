@@ -967,7 +967,7 @@ def best_layer(test: str, system: str, record: dict) -> int:
 
 def longer_numbers(own) -> list:
     "After a third more steps."
-    masked, replaced = continued("mlm+tlm", 1600, 600), continued("mrtd+trtd", 1600, 600)
+    masked, replaced = both_objectives(1600, 600)
     (best_masked,) = set(ends(top_on_tatoeba, masked))
     return [
         "1,600", *ends(partial(share_detected, "text"), replaced), *difference(masked, replaced, own),
@@ -1006,7 +1006,9 @@ def dense_head_numbers(own) -> list:
     masked, replaced = both_objectives(150, 200)
     dense = continued("mrtd+trtd", 150, 200, dense_head=True)
     behind = [own(masked[s]) - own(chosen[s]) for chosen in (dense, replaced) for s in (0, 1)]
-    return ["150", "0", "1", *behind]
+    share = partial(share_detected, "text")
+    detected = [share(chosen[s]) for chosen in (dense, replaced) for s in (0, 1)]
+    return ["150", "0", "1", *detected, *behind]
 
 
 def objectives_numbers() -> list:
@@ -1020,6 +1022,7 @@ def objectives_numbers() -> list:
         "1,200", "9", "12", over(own, replaced), over(own, masked), *difference(masked, replaced, own),
         over(far, replaced), over(far, masked), *difference(masked, replaced, far),
         *difference(masked, replaced, hidden), "6", "8", over(middle, replaced), over(middle, masked),
+        *difference(masked, replaced, middle),
         over(change("own", "acc@1c", MIDDLE), replaced), over(upper, replaced), over(upper, masked),
         before, *best_layers("own", replaced), *best_layers("tatoeba", replaced), after, *dense_head_numbers(own), "95",
     ]  # fmt: skip

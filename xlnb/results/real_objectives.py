@@ -821,7 +821,7 @@ def _levers() -> dict:  # what is changed → (experiment, arm) with replaced to
     def both(experiment, title):
         return (experiment, f"{replaced}, {title}"), (experiment, f"{masked}, {title}")
 
-    rows = {"nothing": (("objectives", replaced), usual)}
+    rows = {"nothing changed": (("objectives", replaced), usual)}
     for title in _LEVERS:
         rows[title] = (("levers", f"{replaced}, {title}"), usual)
     rows["random pairs"] = both("random", "random pairs")
@@ -833,37 +833,59 @@ def _levers() -> dict:  # what is changed → (experiment, arm) with replaced to
         rows[title] = (("heads", f"{replaced}, {title}"), usual)
     return rows
 
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjlv1b
+def _apart(replaced: list[dict], masked: list[dict], title: str) -> list[float]:  # points, by seed
+    return [band_change(a, title) - band_change(b, title) for a, b in zip(replaced, masked)]
+
+
+def _in_words(differences: list[float]) -> str:  # with an interval from five seeds on
+    if len(differences) < MIN_SEEDS:
+        return ", ".join(f"{value:.1f}" for value in differences)
+    return "{:.1f} ± {:.1f}".format(*interval(differences))
+
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjlev2
+def _lever_runs(finished: dict) -> Iterator[tuple]:  # variant, records of both by seed
+    for changed, arms in _levers().items():
+        replaced, masked = (finished.get(name, {}).get(arm, {}) for name, arm in arms)
+        if seeds := sorted(replaced.keys() & masked.keys()):
+            yield changed, [replaced[seed] for seed in seeds], [masked[seed] for seed in seeds]
+
+
 def lever_rows(
     finished: dict,  # experiment → arm → {seed: record}
     titles: tuple = ("own domain, upper layers", "elsewhere, upper layers", "AER, middle layers"),
-) -> list[dict]:  # a row per variant of which five seeds have been run
-    "By how many points replaced tokens end above masked ones under each variant, with 95 % intervals."
+) -> list[dict]:  # a row per variant that has been run
+    "By how many points replaced tokens end above masked ones under each variant."
     rows = []
-    for changed, (replaced, masked) in _levers().items():
-        compared = {row["measure"]: row for row in compare(finished, masked, replaced)}
-        if compared and next(iter(compared.values()))["seeds"] >= MIN_SEEDS:
-            row = {"changed": changed}
-            for title in titles:
-                row[title] = compared[title]["difference"]
-                row[f"±, {title}"] = compared[title]["±"]
-            rows.append(row | {"seeds": compared[title]["seeds"]})
+    for changed, replaced, masked in _lever_runs(finished):
+        row = {"changed": changed, "seeds": len(replaced)}
+        for title in titles:
+            row[title] = _in_words(_apart(replaced, masked, title))
+        row["share of the loss detected"] = spread(without_nan(map(loss_detected, replaced)))
+        rows.append(row)
     return rows
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjlev3
-def draw_levers(rows: list[dict]):  # of `lever_rows`
-    "The differences in retrieval as dots with 95 % intervals, a line per variant."
+def draw_levers(finished: dict):  # experiment → arm → {seed: record}
+    "The differences in retrieval: a dot per seed, and a bar for the 95 % interval from five seeds on."
     tests = {"own domain, upper layers": "blue", "elsewhere, upper layers": "orange"}
-    fig, ax = figure("column", 0.6 + 0.22 * len(rows))
+    runs = list(_lever_runs(finished))
+    fig, ax = figure("column", 0.9 + 0.22 * len(runs))
     for shift, (title, colour) in zip((-0.12, 0.12), tests.items()):
-        for height, row in enumerate(rows):
-            dots = dict(fmt="o", ms=3, lw=1, color=PALETTE[colour], label="" if height else title)
-            ax.errorbar(row[title], height + shift, xerr=row[f"±, {title}"], **dots)
+        style = dict(ms=3, lw=1, color=PALETTE[colour])
+        for height, (_, *both) in enumerate(runs):
+            differences = _apart(*both, title)
+            height += shift
+            ax.plot(differences, [height] * len(differences), "o", alpha=0.6, **style)
+            if len(differences) >= MIN_SEEDS:
+                mean, half = interval(differences)
+                ax.plot([mean - half, mean + half], [height] * 2, **style)
+        ax.plot([], [], "o", label=title, **style)
     ax.axvline(0, color="0.5", lw=0.8, ls="--")
-    ax.set_yticks(range(len(rows)), list(map(itemgetter("changed"), rows)))
+    ax.set_yticks(range(len(runs)), list(map(itemgetter(0), runs)))
     ax.invert_yaxis()
-    ax.set_xlabel("retrieval with replaced tokens minus masked ones, points")
-    ax.legend(frameon=False, fontsize=6.5)
+    ax.set_xlabel("retrieval, replaced minus masked tokens, points")
+    fig.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=6.5)
     return fig
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm1
