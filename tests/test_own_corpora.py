@@ -121,7 +121,7 @@ def test_held_out_pairs_are_asked_for(tmp_path):
     spec = pretraining.held_out_spec(settings, settings.masking)
     for valid, said in (
         ({}, "own has no held-out pairs"),
-        ({"de-en": [("1 Hund", "1 dog")]}, "is without digits"),
+        ({"de-en": [("1 Hund", "1 dog")]}, "is without digits.*valid.de and valid.en"),
     ):
         with pytest.raises(DataError, match=said):
             hold_out(prepared(tmp_path, valid=valid), spec)

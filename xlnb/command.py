@@ -197,7 +197,8 @@ def run_map(settings: Map) -> str:  # what was done
         seed=settings.seed,
     )
     if not (report := spaces.reports[source]).mapped:
-        raise DataError(f"{source} is not mapped, and nothing is written: {report.why}")
+        instead = "; without --dictionary none is needed" if settings.dictionary else ""
+        raise DataError(f"{source} is not mapped, nothing is written: {report.why}{instead}")
     Path(settings.output).mkdir(parents=True, exist_ok=True)
     for language, output in outputs.items():
         spaces.vectors[language].save(output)

@@ -272,7 +272,7 @@ def check_output(
             continue
         if path.resolve() == Path(source).expanduser().resolve():
             raise ConfigError(
-                f"--output {output} is the input {source} itself, which would be lost: name another file"
+                f"--output {output} is the input {source} itself, which would be lost: write elsewhere"
             )
 
 # %% ../../nbs/base/00_core.ipynb #f8bdf554

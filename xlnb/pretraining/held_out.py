@@ -362,8 +362,8 @@ def pair_text(
     wordy = without_digits(rows)
     if not wordy:
         raise DataError(
-            f"no held-out pair of {pair} is without digits, which a model could copy: give some "
-            f"hundred"
+            f"no held-out pair of {pair} is without digits, which a model could copy: put some "
+            "hundred into files such as valid.{} and valid.{}".format(*split_pair(pair))
         )
     _check_several(wordy[: spec.gain_pairs], pair)
     pairs = []
