@@ -69,6 +69,7 @@ def small(tmp_path_factory, corpus):
         (dict(tasks="mrtd", mismatched=True), "mismatched=True with tasks='mrtd': these read no"),
         (dict(predicts_too=True), "predicts_too=True with tasks='mlm.tlm'"),
         (dict(tasks="mlm", dense_head=True), "dense_head=True with tasks='mlm'"),
+        (dict(head_activation=False), "head_activation=False without dense_head=True"),
         (dict(warm_steps=-1), "warm_steps=-1 is below 0"),
     ],
 )
@@ -256,11 +257,20 @@ def test_a_generator_that_reads_the_sentences_apart_does_not_see_the_translation
 
 def test_a_dense_head_is_a_layer_more_and_follows_from_its_seed():
     config = xlm_e.network_configs(xlm_e.resolve(xlm_e.Settings(vocab_size=50)))["discriminator"]
-    heads = [subject._dense_head(config, seed) for seed in (0, 0, 1)]
+    heads = [subject._dense_head(config, subject._Continued(seed=seed)) for seed in (0, 0, 1)]
     states = torch.randn(3, config.hidden_size, generator=torch.Generator().manual_seed(0))
     same, again, other = [head(states) for head in heads]
     assert same.shape == (3, 1) and torch.equal(same, again) and not torch.equal(same, other)
     assert [*map(type, heads[0])] == [torch.nn.Linear, torch.nn.GELU, torch.nn.Linear]
+
+
+def test_two_linear_layers_compute_what_one_can():
+    config = xlm_e.network_configs(xlm_e.resolve(xlm_e.Settings(vocab_size=50)))["discriminator"]
+    a, b = torch.randn(2, 3, config.hidden_size, generator=torch.Generator().manual_seed(0))
+    for activation in (False, True):
+        head = subject._dense_head(config, subject._Continued(head_activation=activation))
+        linear = torch.allclose(head(a) + head(b), head(a + b) + head(0 * a), atol=1e-6)
+        assert linear is not activation
 
 
 @pytest.mark.slow

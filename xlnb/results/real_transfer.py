@@ -9,7 +9,7 @@ __all__ = ['NOTEBOOK', 'LOSSES', 'TEACHERS', 'PHASE', 'ARMS', 'EXPERIMENTS', 'RE
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00005
 import math, sys, time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -33,6 +33,7 @@ from ..pretraining.reports import layer_means
 from . import real_objectives, static_runs
 from xlnb.results.real_objectives import (
     TEXT,
+    NamedEncoder,
     Tests,
     all_metrics,
     metrics_of_start,
@@ -50,7 +51,7 @@ TEACHERS = ("aggregated", "x2static", "fasttext")
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00009b
 @dataclass(frozen=True)
-class Settings:
+class Settings(NamedEncoder):
     "A run: towards which vectors, and by which loss, an encoder is pulled."
 
     loss: str = "none"  # of LOSSES; none: masked language modelling alone
@@ -65,10 +66,6 @@ class Settings:
     learning_rate: float = 1e-4  # the highest
     warm_steps: int = 3000  # steps before, which train the output layer alone
     seed: int = 0  # of batches, masks and draws
-
-    def for_record(self) -> dict:
-        "The settings as they are recorded: an encoder without its path."
-        return asdict(self) | {"encoder": Path(self.encoder).name}
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00010
 def resolve(settings: Settings) -> Settings:
