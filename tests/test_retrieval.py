@@ -949,6 +949,43 @@ def test_a_folder_says_how_its_sentences_are_read(settings, pool, tokenizer, tmp
     assert row["layer"] == 2
 
 
+def of_sentence_transformers(folder, *modules):
+    pooled_as(folder, {"pooling_mode_mean_tokens": True})
+    names = ("Transformer", "Pooling", *modules)
+    listed = [{"type": f"sentence_transformers.models.{name}"} for name in names]
+    (folder / "modules.json").write_text(json.dumps(listed))
+
+
+def test_a_folder_that_normalises_has_vectors_of_length_one(tokenizer, tmp_path):
+    model = made("bert")
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    of_sentence_transformers(tmp_path, "Normalize")
+    lines = sentences(5)
+    raw = encode(lines, model, 2, tokenizer, "mean_special")
+    wanted = torch.nn.functional.normalize(raw, dim=-1)
+    torch.testing.assert_close(encode(lines, tmp_path), wanted)
+    # a layer that is asked for has its states as they are
+    assert torch.equal(encode(lines, tmp_path, 2, pool="mean_special"), raw)
+
+
+def test_a_layer_after_pooling_is_not_left_out_silently(tokenizer, tmp_path):
+    made("bert").save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    of_sentence_transformers(tmp_path, "Dense", "Normalize")
+    with pytest.raises(ConfigError, match="modules.json applies Dense after pooling"):
+        encode(["w1"], tmp_path)
+    assert encode(["w1"], tmp_path, 2, pool="first").shape == (1, 32)
+
+
+def test_a_folder_says_how_many_tokens_it_reads(tokenizer, tmp_path):
+    model = made("bert")
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    long = "w1 w2 w3 w4 w5 w6"
+    with pytest.warns(CutSentences, match="1 of 1 sentences have more than 5 tokens"):
+        cut = encode([long], tmp_path)
+    assert torch.equal(cut, encode(["w1 w2 w3"], model, tokenizer=tokenizer))
+
+
 @pytest.mark.parametrize(
     "settings, error, says",
     [

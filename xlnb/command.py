@@ -65,7 +65,7 @@ def run_encode(settings: Encode) -> str:  # what was done
     layer, pool = sentence_reading(network, settings.layer, settings.pool)
     [layer] = chosen_layers(layer, network.config.num_hidden_layers)
     options = dict(batch_size=settings.batch_size, quiet=settings.quiet)
-    vectors = encode(sentences, network, layer, tokenizer, pool, **options)
+    vectors = encode(sentences, network, settings.layer, tokenizer, settings.pool, **options)
     with atomic_path(output) as path, open(path, "wb") as file:
         np.save(file, vectors.numpy())
     reading = f"layer {layer}, pool {pool}"

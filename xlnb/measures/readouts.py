@@ -180,7 +180,8 @@ def xtreme_reading(
     pool: str | None,  # None: the mean with special tokens, as there
 ) -> tuple:  # layer, pool
     "Layer and pooling of XTREME on Tatoeba (Hu et al. 2020), unless the model's folder states a pooling."
-    if own_pooling(model):
+    asked = layer is not None and pool is not None
+    if asked or own_pooling(model):
         return sentence_reading(model, layer, pool)
     depth = model.config.num_hidden_layers
     if layer is None:

@@ -12,7 +12,7 @@ __all__ = ['POOLS', 'SMALL_WIDTH', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sente
            'draw_by_layer', 'plot_layers']
 
 # %% ../../nbs/measures/00_retrieval.ipynb #9fe1b561
-import json, unicodedata, warnings
+import json, math, unicodedata, warnings
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
@@ -190,7 +190,7 @@ def _cuts_joined():
 def _token_ids(sentences: list[str], tokenizer, config):
     "Token ids of every sentence, and the ids of `<s>`, `</s>` and padding; warns how many sentences had to be cut."
     ids = tokenizer(sentences)["input_ids"] if sentences else []
-    limit = longest_input(config, tokenizer)
+    limit = min(longest_input(config, tokenizer), _own_limit(config))
     if cut := [i for i, row in enumerate(ids) if len(row) > limit]:
         longest = max(len(ids[i]) for i in cut)
         warnings.warn(CutSentences(len(cut), len(ids), limit, longest))
@@ -230,17 +230,48 @@ _POOL_NAMES = {
     "cls_token": "first",
 }
 
-# %% ../../nbs/measures/00_retrieval.ipynb #107b5c4a
-def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' and 'first'
-    "How sentences are pooled by the `1_Pooling/config.json` of the folder that a model came from; None without one."
-    folder = getattr(model.config, "name_or_path", None)
-    path = Path(folder or "-") / "1_Pooling" / "config.json"
+# %% ../../nbs/measures/00_retrieval.ipynb #stmods01
+_POOLING = "1_Pooling/config.json"
+
+
+def _of_folder(config, name: str):  # JSON of the folder that a model came from; None without one
+    path = Path(getattr(config, "name_or_path", None) or "-") / name
     if not path.is_file():
         return None
     try:
-        settings = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as e:
         raise CheckpointError(f"{path} is no JSON ({e}): give layer= and pool=, or mend it") from e
+
+# %% ../../nbs/measures/00_retrieval.ipynb #stmods02
+def _modules(config) -> list[str]:  # classes that sentence-transformers applies, in their order
+    listed = _of_folder(config, "modules.json")
+    listed = listed if isinstance(listed, list) else []
+    return [str(module.get("type")).split(".")[-1] for module in listed if isinstance(module, dict)]
+
+
+def _check_modules(config):
+    "`ConfigError` for a folder whose sentence vectors need more than is computed here."
+    known = ("Transformer", "Pooling", "Normalize")
+    if more := [name for name in _modules(config) if name not in known]:
+        raise ConfigError(
+            f"{config.name_or_path}/modules.json applies {', '.join(more)} after pooling, which is "
+            "not computed here: give layer= and pool= for the states before it"
+        )
+
+
+def _own_limit(config) -> float:  # tokens of a sentence; infinite where the folder has none
+    settings = _of_folder(config, "sentence_bert_config.json")
+    limit = settings.get("max_seq_length") if isinstance(settings, dict) else None
+    return limit or math.inf
+
+# %% ../../nbs/measures/00_retrieval.ipynb #107b5c4a
+def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' and 'first'
+    "How sentences are pooled by the `1_Pooling/config.json` of the folder that a model came from; None without one."
+    settings = _of_folder(model.config, _POOLING)
+    if settings is None:
+        return None
+    _check_modules(model.config)
     settings = settings if isinstance(settings, dict) else {}
     modes = [
         name.removeprefix("pooling_mode_")
@@ -249,6 +280,7 @@ def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' a
     ] or [settings.get("pooling_mode")]
     if len(modes) == 1 and modes[0] in [*_POOL_NAMES]:
         return _POOL_NAMES[modes[0]]
+    path = Path(model.config.name_or_path) / _POOLING
     raise ConfigError(
         f"{path} asks for pooling by {', '.join(map(str, modes))}, which is not one of mean and "
         f"cls: "
@@ -309,9 +341,12 @@ def encode(
     model or tokenizer, `DataError` for a sentence without tokens; warns of cut sentences and unknown subwords."""
     sentences = check_sentences(sentences)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
+    normalised = layer is None and pool is None and "Normalize" in _modules(model.config)
     layer, pool = sentence_reading(model, layer, pool)
     layers = chosen_layers(layer, model.config.num_hidden_layers)
     [out] = encode_by_pool(sentences, model, tokenizer, layers, [pool], batch_size, quiet)
+    if normalised:
+        out = out / out.norm(dim=-1, keepdim=True)
     return out if is_several(layer) else out[0]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #0f02cef3
