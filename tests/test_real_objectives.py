@@ -164,6 +164,8 @@ def test_variants_are_beside_masked_runs_under_the_same_conditions():
         "rate 5e-5": "-1.0 ± 0.0",
     }
     assert [row["seeds"] for row in rows.values()] == [5, 5, 2, 5]
+    saved = [row["saved, own domain, upper layers"] for row in rows.values()]
+    assert saved == ["", "7.0 ± 0.0", "-30.0, -28.0", "9.0 ± 0.0"]
     [ax] = subject.draw_levers(finished).axes
     assert [label.get_text() for label in ax.get_yticklabels()] == [*rows]
     dots = {len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"}

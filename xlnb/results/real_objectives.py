@@ -861,34 +861,42 @@ def _levers() -> dict:  # what is changed → (experiment, arm) with replaced to
     return rows
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjlv1b
-def _apart(replaced: list[dict], masked: list[dict], title: str) -> list[float]:  # points, by seed
-    return [band_change(a, title) - band_change(b, title) for a, b in zip(replaced, masked)]
+def _apart(replaced: dict, masked: dict, title: str) -> dict[int, float]:  # seed → points
+    seeds = sorted(replaced.keys() & masked.keys())
+    return {s: band_change(replaced[s], title) - band_change(masked[s], title) for s in seeds}
 
 
-def _in_words(differences: list[float]) -> str:  # with an interval from five seeds on
+def _in_words(differences) -> str:  # with an interval from five seeds on
+    differences = [*differences]
     if len(differences) < MIN_SEEDS:
         return ", ".join(f"{value:.1f}" for value in differences)
     return "{:.1f} ± {:.1f}".format(*interval(differences))
 
-# %% ../../nbs/results/08d_real_objectives.ipynb #robjlev2
-def _lever_runs(finished: dict) -> Iterator[tuple]:  # variant, records of both by seed
+
+def _lever_runs(finished: dict) -> Iterator[tuple]:  # variant, seed → record of both
     for changed, arms in _levers().items():
         replaced, masked = (finished.get(name, {}).get(arm, {}) for name, arm in arms)
-        if seeds := sorted(replaced.keys() & masked.keys()):
-            yield changed, [replaced[seed] for seed in seeds], [masked[seed] for seed in seeds]
+        if replaced.keys() & masked.keys():
+            yield changed, replaced, masked
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjlev2
 def lever_rows(
     finished: dict,  # experiment → arm → {seed: record}
     titles: tuple = ("own domain, upper layers", "elsewhere, upper layers", "AER, middle layers"),
 ) -> list[dict]:  # a row per variant that has been run
-    "By how many points replaced tokens end above masked ones under each variant."
+    "By how many points replaced tokens end above masked ones under each variant, and what it saves."
     rows = []
+    usual = {}
     for changed, replaced, masked in _lever_runs(finished):
-        row = {"changed": changed, "seeds": len(replaced)}
+        own = _apart(replaced, masked, titles[0])
+        usual = usual or own
+        row = {"changed": changed, "seeds": len(own)}
         for title in titles:
-            row[title] = _in_words(_apart(replaced, masked, title))
-        row["share of the loss detected"] = spread(without_nan(map(loss_detected, replaced)))
+            row[title] = _in_words(_apart(replaced, masked, title).values())
+        saved = [own[seed] - usual[seed] for seed in sorted(own.keys() & usual.keys())]
+        row[f"saved, {titles[0]}"] = "" if own is usual else _in_words(saved)
+        detected = map(loss_detected, replaced.values())
+        row["share of the loss detected"] = spread(without_nan(detected))
         rows.append(row)
     return rows
 
@@ -901,7 +909,7 @@ def draw_levers(finished: dict):  # experiment → arm → {seed: record}
     for shift, (title, colour) in zip((-0.12, 0.12), tests.items()):
         style = dict(ms=3, lw=1, color=PALETTE[colour])
         for height, (_, *both) in enumerate(runs):
-            differences = _apart(*both, title)
+            differences = [*_apart(*both, title).values()]
             height += shift
             ax.plot(differences, [height] * len(differences), "o", alpha=0.6, **style)
             if len(differences) >= MIN_SEEDS:
