@@ -913,7 +913,8 @@ def test_command_line(folder, tmp_path, ending, capsys):
             str(tmp_path / "cache"),
         ]
     )
-    assert capsys.readouterr().out == f"{output}: {len(read_vectors(output))} words, width 128\n"
+    words = f"{len(read_vectors(output))} words that occur 2 times or more"
+    assert capsys.readouterr().out == f"{output}: {words}, width 128\n"
     if ending == ".vec":
         gensim = pytest.importorskip("gensim.models", reason="gensim is an extra")
         theirs = gensim.KeyedVectors.load_word2vec_format(str(output))

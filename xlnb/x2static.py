@@ -1300,7 +1300,8 @@ def _run_command(c: _CommandLine) -> str:  # what was done
         vectors.save(output)
         if c.cache is None:
             shutil.rmtree(f"{output}.cache")
-    return f"{c.output}: {len(vectors):,} words, width {vectors.width}"
+    frequent = "" if c.vocabulary else f" that occur {c.min_count} times or more"
+    return f"{c.output}: {len(vectors):,} words{frequent}, width {vectors.width}"
 
 # %% ../nbs/07_x2static.ipynb #14cc50bf
 @plain_warnings()
