@@ -194,7 +194,7 @@ def test_runs_are_read_from_the_records(tmp_path, monkeypatch):
     run["parameters"] |= {"tasks": "mlm+tlm"}
     append_record(subject.NOTEBOOK, run | {"encoder": {"init": "copy-2"}})
     with pytest.raises(
-        DataError, match="the runs of objectives start from different networks, cop"
+        DataError, match="the runs of objectives start from different networks, 1, 2"
     ):
         subject.real_runs()
 
@@ -335,3 +335,9 @@ def test_a_run_ends_with_a_record_that_its_experiment_knows(
     arms = {"it": dict(tasks=tasks, encoder="small-bert", steps=4, warm_steps=2) | more}
     experiment = subject.Experiment("A run.", arms, {}, (0,))
     assert records_of(experiment, small_recipe, [record])["it"] == {0: record}
+
+
+def test_a_start_is_its_weights_whatever_its_folder_is_called():
+    names = ("e5-small-d9db8241-3013925962bc", "e5-small-e47da433-3013925962bc", "e5-small-1-2")
+    starts = [subject.start_of({"encoder": {"init": name}}) for name in names]
+    assert starts[0] == starts[1] != starts[2]

@@ -754,8 +754,8 @@ def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
 
 
 def start_of(record: dict) -> str:
-    "The network that a run started from: its name, and a hash of its files."
-    return record["encoder"]["init"]
+    "The network that a run started from: a hash of its weights, whatever its folder is called."
+    return record["encoder"]["init"].rpartition("-")[2]
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres1
 _UPPER = (9, 10, 11, 12)
