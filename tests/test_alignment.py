@@ -724,15 +724,17 @@ def test_long_pairs_are_cut_and_counted(joint, restart, a, b, kept):
     [
         ("a b", {}, ConfigError, "pass a list"),
         (["ab"], {}, DataError, "pair 0 is 'ab', not two sentences"),
+        ([{"de": "a", "en": "b"}], {}, DataError, "pair 0 is {'de': 'a', 'en': 'b'}, not two"),
+        ([{"a", "b"}], {}, DataError, "pair 0 is {'[ab]', '[ab]'}, not two"),
         ([("a", "b"), ("a",)], {}, DataError, r"pair 1 is \('a',\)"),
         ([("a", "b"), None], {}, DataError, "pair 1 is None, not two sentences"),
         (
             [("a", None)],
             {},
             DataError,
-            "pair 0 has None on one side: give a sentence, or a list of words",
+            "one side of pair 0 is None: give a sentence, or a list of words",
         ),
-        ([(["a", None], "b")], {}, DataError, r"pair 0 has \['a', None\] on one side"),
+        ([(["a", None], "b")], {}, DataError, r"one side of pair 0 is \['a', None\]"),
         (
             (["a", "b"], ["c", "d"]),
             {},

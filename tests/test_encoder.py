@@ -54,6 +54,7 @@ from xlnb.encoder.heads import (
     head_flops,
     share_embeddings,
 )
+from xlnb.training.objectives import rtd_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without")  # said on purpose
 
@@ -1178,3 +1179,15 @@ def test_threads_that_load_at_once_leave_shared_weights_shared(tmp_path):
     assert PreTrainedModel.tie_weights is before
     for model in (*models, built):
         assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_padding_is_no_original_token():
+    config = config_for("tiny", 50)
+    network = new_model(EncoderForReplacedTokens, config, 0).eval()
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 1, 1]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    labels = torch.tensor([[0, 1, 0, -100], [1, 0, 0, 0]])
+    out = network(ids, mask, labels=labels)
+    total, count = rtd_loss(out.logits, labels, mask)
+    assert count == 5
+    torch.testing.assert_close(out.loss, total / count)

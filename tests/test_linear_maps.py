@@ -346,3 +346,12 @@ def test_a_small_matrix_is_decomposed_by_one_thread(width, threads):
         assert seen == [threads] and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_relaxed_csls_wants_rows_of_length_one_in_any_types():
+    x, z = (normalise(draw(60, 8, seed=seed), "unit") for seed in (0, 1))
+    with pytest.raises(DataError, match="row 0 of x has length 5: relaxed CSLS is for rows of"):
+        rcsls(5 * x[:20], z[:20], x, z)
+    mixed = rcsls(x[:20].numpy(), z[:20].float().numpy(), x, z.float(), steps=2)
+    same = rcsls(x[:20], z[:20], x, z, steps=2)
+    torch.testing.assert_close(mixed[1], same[1], rtol=1e-5, atol=1e-5)

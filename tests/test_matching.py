@@ -229,12 +229,19 @@ def test_uncased_source_is_found_by_the_normal_form():
     ] == ["exact", "normalised", "exact", "normalised", "normalised", "unmatched"]
 
 
-def test_normal_form_prefers_the_case_then_the_lowest_id():
+def test_normal_form_prefers_the_case_then_the_small_letters_then_the_lowest_id():
     source = byte_level(" ELAN", " elan", " Elan", " ﬁn", " FIN")
     matching = match_vocabulary(source, unigram("▁Élan", "▁élan", "▁ÉLAN", "▁eLAN", "▁fin", "▁Fin"))
     assert [row(matching, p) for p in ("▁Élan", "▁élan", "▁ÉLAN", "▁eLAN", "▁fin", "▁Fin")] == [
-        {spelled(form): 1} for form in (" Elan", " elan", " ELAN", " ELAN", " ﬁn", " ﬁn")
+        {spelled(form): 1} for form in (" Elan", " elan", " ELAN", " elan", " ﬁn", " ﬁn")
     ]
+
+
+def test_a_capital_is_its_small_letter_and_no_letter_of_another_form():
+    source = wordpiece("a", "ᴬ", "ℝ", "r", "№", lowercase=True)
+    matching = match_vocabulary(source, unigram("▁A", "▁R", "▁No"))
+    rows = [row(matching, p) for p in ("▁A", "▁R", "▁No")]
+    assert rows == [{"a": 1}, {"r": 1}, {"№": 1}]
 
 
 def test_marks_alone_match_nothing():
@@ -433,6 +440,13 @@ def test_dictionary_report_counts_what_cannot_match(house):
     assert report.loc["ru"].tolist() == [0] * 5
 
 
+def test_entries_may_be_read_once(house):
+    entries = [("Haus", "house"), ("Haus", "home")]
+    listed = match_vocabulary(house, house, {"de": entries}).dictionary_report()
+    read_once = match_vocabulary(house, house, {"de": iter(entries)}).dictionary_report()
+    assert listed.equals(read_once)
+
+
 def test_little_found_is_said_with_numbers():
     with pytest.warns(UserWarning, match=r"only 0 of 200 subwords were matched \(0.00%\)"):
         match_vocabulary(unigram("▁house"), unigram(*(f"▁{chr(0x4E00 + n)}" for n in range(200))))
@@ -450,6 +464,8 @@ def test_wrong_settings_are_refused(house):
         ({"dictionaries": {"de": ["ab"]}}, "dictionaries\\['de'\\] holds 'ab'"),
         ({"dictionaries": {"de": [("Haus", None)]}}, "holds .'Haus', None.: give pairs"),
         ({"dictionaries": {"de": [None]}}, "holds None: give pairs"),
+        ({"dictionaries": {"de": "de.txt"}}, "dictionaries\\['de'\\]='de.txt': give pairs"),
+        ({"dictionaries": [("Haus", "house")]}, "give a dict, language → pairs"),
     ):
         with pytest.raises(ConfigError, match=text):
             match_vocabulary(house, house, **options)

@@ -1182,3 +1182,30 @@ def test_states_and_masks_that_do_not_fit_are_named():
     ):
         with pytest.raises(DataError, match=message):
             retrieval.pool_sentences(*values)
+
+
+def test_a_loaded_model_knows_its_folder_by_the_name_it_was_loaded_by(
+    tokenizer, tmp_path, monkeypatch
+):
+    folder = tmp_path / "models" / "own"
+    made("bert").save_pretrained(folder), tokenizer.save_pretrained(folder)
+    of_sentence_transformers(folder, "Normalize")
+    monkeypatch.setenv("XLNB_MODELS", str(tmp_path / "models"))
+    model, _ = load_model_and_tokenizer(folder)
+    model.config.name_or_path = "someone/own"  # as of a name on the hub
+    lines = sentences(4)
+    assert torch.equal(encode(lines, model, tokenizer=tokenizer), encode(lines, folder))
+    model.config.name_or_path = "someone/else"
+    with pytest.warns(UserWarning, match="someone/else, which the model came from, is not found"):
+        encode(lines, model, tokenizer=tokenizer)
+
+
+def test_tables_of_pandas_are_matrices():
+    pandas = pytest.importorskip("pandas")
+    a, b = related(20, 20, 5)
+    assert accuracy(pandas.DataFrame(a), pandas.DataFrame(b)) == accuracy(a, b)
+
+
+def test_a_test_without_sentences_is_named(tokenizer):
+    with pytest.raises(DataError, match="T, de-en: 0 sentences against 0"):
+        retrieval_by_layer(made("bert"), {"T": {"de-en": ([], [])}}, tokenizer)

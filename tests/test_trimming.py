@@ -367,3 +367,12 @@ def test_models_of_one_name_with_other_weights_have_copies_of_their_own(
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         copies.append(trimmed_copy(folder, lambda: text(("de",))["de"]))
     assert copies[0] == copies[2] != copies[1]
+
+
+def test_a_path_in_place_of_lines_is_refused(model, tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text("some text")
+    for given in (str(path), path, "some text"):
+        with pytest.raises(DataError, match="the text: a stream is a list of lines"):
+            trim_model(model, given, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -306,13 +306,25 @@ def test_contexts_do_not_depend_on_batches(model, tokenizer, tmp_path):
 
 
 def test_words_beyond_the_cut_are_left_out(model, tokenizer, tmp_path):
-    contexts, _ = contexts_of(
-        model, tokenizer, ["Hund " * 30 + "Katze"] * 3, tmp_path, max_pieces=10
-    )
+    lines = ["Hund " * 30 + "Katze"] * 3
+    with pytest.warns(UserWarning, match="of 93 occurrences of words were not read: their lines"):
+        contexts, _ = contexts_of(model, tokenizer, lines, tmp_path, max_pieces=10)
     assert contexts.facts["cut"] > 0 and contexts.facts["occurrences"] + contexts.facts["cut"] == 93
     assert learn_vectors(
         contexts, learned(min_count=1, subsample=1.0, max_pieces=10, epochs=1)
     ).words == ("hund",)
+
+
+def test_lists_of_files_and_texts_in_one_string_are_refused(model, tokenizer, tmp_path):
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    for path in files:
+        Path(path).write_text("Hund Katze")
+    for text, message in (
+        (files, "text is a list of files"),
+        ("Hund\nKatze", "no path, but lines"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            contexts_of(model, tokenizer, text, tmp_path)
 
 
 def test_paragraphs_are_read_whole_and_averaged_by_sentence(model, tokenizer, tmp_path):

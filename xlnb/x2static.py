@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from itertools import islice
 from operator import itemgetter
+from os.path import isfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -253,11 +254,24 @@ def find_segmenter(
             "ICU's headers and a C++ compiler have to be there; or take segmenter='regex'"
         ) from None
 
+# %% ../nbs/07_x2static.ipynb #nopaths1
+def _check_text(text):
+    "`ConfigError` for a text in one string, and for a list of files."
+    if isinstance(text, str) and "\n" in text:
+        raise ConfigError(f"text={text!r:.60} is no path, but lines: give text.splitlines()")
+    first = text[:3] if isinstance(text, list | tuple) else ()
+    if first and all(isinstance(line, str) and isfile(line) for line in first):
+        raise ConfigError(
+            f"text is a list of files, such as {first[0]}, which would be read as lines: give one "
+            "path, or the lines, [line for path in paths for line in read_text(path)]"
+        )
+
 # %% ../nbs/07_x2static.ipynb #86770351
 class _Text:
     "A text that can be read again, and the hash of what the last pass read."
 
     def __init__(self, text):  # a path, or what gives lines again and again
+        _check_text(text)
         if isinstance(text, str | Path):
             text = read_text(text)
         check_streams({"text": text})
@@ -771,18 +785,31 @@ def _read_layers(
             _run_pass(lacking, p.text, manifest, _reader(p, contexts))
         for layer, (manifest, _) in opened.items():
             by_layer[layer] = _open_cache(folders[layer], manifest)
-    _check_states(by_layer)
+    _check_states(by_layer, p.settings)
     return by_layer
 
 # %% ../nbs/07_x2static.ipynb #l4yerp09
-def _check_states(by_layer: dict):
-    "`DataError` where no word has a state."
-    if all(contexts.shards for contexts in by_layer.values()):
+def _check_states(by_layer: dict, s: Distillation):
+    "`DataError` where no word has a state; a warning of words that were cut."
+    layers = [*by_layer.values()]
+    if all(contexts.shards for contexts in layers):
+        _warn_cut(layers[0].facts, s)
         return
     raise DataError(
         "none of the words has a state: max_pieces is too small, or the tokenizer "
         "returns no character offsets"
     )
+
+# %% ../nbs/07_x2static.ipynb #warncut1
+def _warn_cut(facts: dict, s: Distillation):
+    "Warn where lines go on after what the encoder reads of them."
+    if facts["cut"]:
+        warnings.warn(
+            f"{facts['cut']:,} of {facts['cut'] + facts['occurrences']:,} occurrences of words "
+            f"were not read: their lines have more than max_pieces={s.max_pieces} subwords; give "
+            "a sentence a line, or raise max_pieces",
+            stacklevel=4,
+        )
 
 # %% ../nbs/07_x2static.ipynb #fb0932ba
 def read_contexts(

@@ -740,7 +740,10 @@ def _split_heads(x: Tensor, parts: int, heads: int):
 
 # %% ../../nbs/encoder/00a_encoder.ipynb #6830c788
 class SelfAttention(nn.Module):
-    "Multi-head self-attention with relative bias (XLM-E, eq. 6 to 8)."
+    """Multi-head self-attention with relative bias (XLM-E, eq. 6 to 8).
+
+    The bias comes with the context, `AttentionContext(bias=RelativeBias(config)(positions, positions))`; without one
+    there is none, and no gate."""
 
     def __init__(self, config: EncoderConfig, layer: int):
         super().__init__()

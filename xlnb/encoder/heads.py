@@ -118,6 +118,14 @@ class EncoderForMaskedLM(_LanguageModel):
             loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
         )
 
+# %% ../../nbs/encoder/03_heads.ipynb #rtdcnt01
+def _counted(labels, attention_mask):  # (batch, seq) of truth
+    "Which labels of tokens count: not -100, and no padding."
+    counted = labels != -100
+    if attention_mask is None or attention_mask.shape != labels.shape:
+        return counted
+    return counted & attention_mask.bool()
+
 # %% ../../nbs/encoder/03_heads.ipynb #bfe765dc
 class EncoderForReplacedTokens(EncoderPreTrainedModel):
     "Encoder and one linear unit per token: the logit that the token was replaced."
@@ -133,14 +141,14 @@ class EncoderForReplacedTokens(EncoderPreTrainedModel):
         self,
         input_ids=None,  # (batch, seq)
         attention_mask=None,  # (batch, seq), 1 = token
-        labels=None,  # (batch, seq): 1 = replaced, 0 = original, -100 = not counted
+        labels=None,  # (batch, seq): 1 = replaced, 0 = original, -100 = not counted; nor is padding
         **inputs,  # as for `Encoder`
     ) -> TokenClassifierOutput:  # logits (batch, seq)
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits = self.head(out.last_hidden_state).squeeze(-1)
         loss = None
         if labels is not None:
-            counted = labels != -100
+            counted = _counted(labels, attention_mask)
             loss = F.binary_cross_entropy_with_logits(
                 logits[counted].float(), labels[counted].float()
             )

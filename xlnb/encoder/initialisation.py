@@ -38,6 +38,7 @@ from xlnb.encoder.encoder import (
 )
 from .foreign import FOREIGN, foreign_config, rename_foreign
 from .heads import EncoderForMaskedLM
+from ..text.tokenizers import most_spare_rows
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #90e0f23f
 def _files_of_index(folder: Path) -> list[Path]:
@@ -252,11 +253,14 @@ def _check_mapping(
 ) -> csr_array:
     "The mapping in float32; `ConfigError` where its shape is not (new, old), or a row is neither empty nor sums to 1."
     mapping = _sparse_mapping(mapping)
+    # the source's table may be longer than its tokenizer
+    if mapping.shape[0] == new and 0 < old - mapping.shape[1] <= most_spare_rows(old):
+        mapping = mapping.copy()
+        mapping.resize(new, old)
     if mapping.shape != (new, old):
         raise ConfigError(
             f"the mapping is {mapping.shape[0]:,} × {mapping.shape[1]:,}, the vocabularies "
-            f"{new:,} (new model) and {old:,} (source): make it from the tokenizers of these two models; "
-            "mapping.resize adds empty rows and columns where a table is longer than its tokenizer"
+            f"{new:,} (new model) and {old:,} (source): make it from the tokenizers of these two models"
         )
     _check_row_sums(mapping)
     return mapping

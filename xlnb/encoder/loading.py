@@ -18,6 +18,7 @@ import torch
 
 from ..base.core import CheckpointError, ConfigError, refusing_damage
 from ..text.hub import saved_folder
+from ..text.tokenizers import most_spare_rows
 
 # %% ../../nbs/encoder/06_loading.ipynb #5a49f87d
 # networks of a run, in order of preference
@@ -106,8 +107,7 @@ def check_tokenizer(
         )
     rows = config.vocab_size
     spare = rows - len(tokenizer)
-    # embedding matrices are rounded up to multiples of 8 to 128
-    if not 0 <= spare <= max(64, rows // 100):
+    if not 0 <= spare <= most_spare_rows(rows):
         raise ConfigError(
             f"a tokenizer of {len(tokenizer)} subwords for a model with a vocabulary of {rows}: "
             "use the model's own"

@@ -44,7 +44,7 @@ from xlnb.encoder.loading import (
     positions_after_padding,
 )
 from ..text.batches import folder_lock, short_hash, source_hash, text_hash
-from ..text.corpora import Corpus
+from ..text.corpora import Corpus, check_stream
 from ..text.own import open_corpus
 from ..text.tokenizers import number_of_ids
 from ..text.vocab import require_fast, tokenizer_hash
@@ -58,6 +58,7 @@ def count_subwords(
     lines: Iterable[str],
 ) -> np.ndarray:  # (ids,) occurrences of each
     "Counts of all ids of a tokenizer in a text, special tokens that it adds aside; `DataError` without any."
+    check_stream(lines, "the text")
     counts = np.zeros(number_of_ids(tokenizer), np.int64)
     lines = iter(lines)
     while batch := list(islice(lines, _BATCH)):
@@ -367,7 +368,7 @@ def _new_folder(output) -> Path:
 # %% ../../nbs/encoder/07_trimming.ipynb #89c225f5
 def trim_model(
     model,  # folder of an encoder with its tokenizer, of a run, or a name on the hub
-    lines: Iterable[str],  # of the text whose subwords stay
+    lines: Iterable[str],  # of the text whose subwords stay, such as `read_text(path)` gives
     output,  # folder to write, which must not exist and appears when it is complete
     min_count: int = 1,  # occurrences that a subword needs
 ) -> Trimmed:
@@ -376,6 +377,7 @@ def trim_model(
     folder = model_folder(model)
     tokenizer = load_model_tokenizer(folder)
     rows = _rows(folder, tokenizer)
+    check_stream(lines, "the text")
     lines = iter(lines)
     first = list(islice(lines, _BATCH))
     ids = _kept_rows(folder, tokenizer, chain(first, lines), min_count)

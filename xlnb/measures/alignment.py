@@ -10,7 +10,7 @@ __all__ = ['CLAMP', 'REGULARISATION', 'THRESHOLD', 'METHODS', 'CROSSED', 'READIN
 
 # %% ../../nbs/measures/02_alignment.ipynb #4c0abeea
 import os, sys, unicodedata, warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, islice, product, zip_longest
@@ -39,7 +39,7 @@ from xlnb.base.core import (
     utf8_output,
 )
 from ..base.errors import errors_as_sentences
-from ..text.corpora import AlignedPair, existing_file, file_lines, uneven_files
+from ..text.corpora import AlignedPair, check_stream, existing_file, file_lines, uneven_files
 from ..text.tokens import SpecialIds, collate_pairs, collate_text
 from xlnb.measures.ibm import (
     HEURISTICS,
@@ -291,13 +291,16 @@ def _are_sides(pairs) -> bool:
     return isinstance(pairs, tuple) or any(len(side) != 2 for side in pairs)
 
 
-def _words_of(side, n: int) -> list[str]:  # a side of pair n
+_NO_PAIRS = (str, Mapping, Set)  # a dict has keys, a set no order
+
+
+def _words_of(side, name: str) -> list[str]:  # name: for the message
     if isinstance(side, str):
         side = split_words(side)
     words = list(side) if isinstance(side, (list, tuple)) else [None]
     if all(isinstance(word, str) for word in words):
         return [*map(normalize_text, words)]
-    raise DataError(f"pair {n} has {side!r:.60} on one side: give a sentence, or a list of words")
+    raise DataError(f"{name} is {side!r:.60}: give a sentence, or a list of words")
 
 # %% ../../nbs/measures/02_alignment.ipynb #046417d7
 def _word_lists(pairs) -> list[tuple[list[str], list[str]]]:
@@ -314,9 +317,10 @@ def _word_lists(pairs) -> list[tuple[list[str], list[str]]]:
             "align(list(zip(first, second, strict=True)), …)"
         )
     for n, pair in enumerate(pairs):
-        if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
-            raise DataError(f"pair {n} is {pair!r:.60}, not two sentences")
-    return [(_words_of(first, n), _words_of(second, n)) for n, (first, second) in enumerate(pairs)]
+        if isinstance(pair, _NO_PAIRS) or not hasattr(pair, "__len__") or len(pair) != 2:
+            raise DataError(f"pair {n} is {pair!r:.60}, not two sentences: give (first, second)")
+    names = [f"one side of pair {n}" for n in range(len(pairs))]
+    return [(_words_of(a, name), _words_of(b, name)) for name, (a, b) in zip(names, pairs)]
 
 # %% ../../nbs/measures/02_alignment.ipynb #aae8c401
 def _subwords(
@@ -711,15 +715,21 @@ def _encoded_pair(rows, reading: _Reading, joint: bool, sizes) -> EncodedPair:  
     encoded = _encoded(reading.model, ids, layers, reading.special, joint, reading.restart)
     return EncodedPair(*encoded, _word_numbers(rows), sizes)
 
+# %% ../../nbs/measures/02_alignment.ipynb #sentwrd1
+def _sentences_as_words(sentences) -> list[list[str]]:
+    check_stream(sentences, "sentences")
+    return [_words_of(sentence, f"sentence {n}") for n, sentence in enumerate(sentences)]
+
 # %% ../../nbs/measures/02_alignment.ipynb #enc1pa04
 def word_states(
-    sentences: list[list[str]],  # as lists of words
+    sentences: list,  # strings, or lists of words
     model,  # folder, run or hub name of a model, or a loaded one (then with `tokenizer`)
     tokenizer=None,  # the folder's own if None
     batch_size: int = 64,  # sentences in a batch
     quiet: bool = False,  # no progress bar
 ) -> list[torch.Tensor]:  # per sentence (layers, words, hidden), float32 on the CPU
     "Vectors of words in context, in all layers: means of subwords, NaN for a word without any."
+    sentences = _sentences_as_words(sentences)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     special = SpecialIds.of(tokenizer)
     sides = _subwords(sentences, tokenizer, special)
@@ -730,8 +740,7 @@ def word_states(
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length(lengths, batch_size, quiet):
             ids = [sides[n][0] for n in batch]
-            # (layers, batch, seq, hidden)
-            of_batch = torch.stack(_states_of_side(model, ids, layers, special))
+            of_batch = torch.stack(_states_of_side(model, ids, layers, special))  # by layer
             for row, n in enumerate(batch):
                 of_row = of_batch[:, row, 1 : 1 + lengths[n]].float()
                 states[n] = _word_means(of_row, sides[n][1], len(sentences[n])).cpu()

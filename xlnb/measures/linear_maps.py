@@ -197,6 +197,22 @@ def rcsls_loss(
     gradient = (of_x.T @ z - x.T @ (2 * z - of_z)) / len(x)
     return float(loss), gradient
 
+# %% ../../nbs/measures/05_linear_maps.ipynb #unitrow1
+def _unit_rows(**matrices) -> list[torch.Tensor]:  # name → rows
+    "The matrices in one type; `DataError` for rows that are not of length 1, as `normalise` makes them."
+    dtype = torch.promote_types(torch.float32, torch.get_default_dtype())
+    for matrix in matrices.values():
+        dtype = torch.promote_types(dtype, matrix.dtype)
+    for name, matrix in matrices.items():
+        off = (matrix.norm(dim=1) - 1).abs()
+        if not (off < 1e-2).all():
+            row = int((off >= 1e-2).nonzero()[0]) if (off >= 1e-2).any() else 0
+            raise DataError(
+                f"row {row} of {name} has length {float(matrix[row].norm()):.3g}: relaxed CSLS is "
+                "for rows of length 1, take normalise(matrix)"
+            )
+    return [matrix.to(dtype) for matrix in matrices.values()]
+
 # %% ../../nbs/measures/05_linear_maps.ipynb #a2322459
 def rcsls(
     x,
@@ -208,12 +224,15 @@ def rcsls(
     neighbours: int = 10,
     spectral: bool = True,  # singular values stay between 0 and 1
 ) -> tuple[torch.Tensor, list[float]]:  # map, (width, width); loss before each step and at the end
-    "Gradient descent on relaxed CSLS from the best rotation (Joulin et al. 2018); raises as `procrustes` does."
+    """Gradient descent on relaxed CSLS from the best rotation (Joulin et al. 2018).
+
+    Raises as `procrustes` does, and `DataError` for rows that are not of length 1."""
     x, z = _pair(x, z)
     all_x = _of_width(all_x, "all_x", x.shape[1])
     all_z = _of_width(all_z, "all_z", x.shape[1])
     check_counts(neighbours=neighbours, steps=steps)
     check_numbers(0, math.inf, rate=rate)
+    x, z, all_x, all_z = _unit_rows(x=x, z=z, all_x=all_x, all_z=all_z)
     map_ = procrustes(x, z)
     loss, gradient = rcsls_loss(map_, x, z, all_x, all_z, neighbours)
     losses = [loss]

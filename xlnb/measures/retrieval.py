@@ -48,6 +48,7 @@ from xlnb.encoder.loading import (
     pad_batch,
 )
 from ..training.training import evaluation_mode
+from ..text.hub import known_folder
 
 # %% ../../nbs/measures/00_retrieval.ipynb #f4766da6
 POOLS = ("mean", "mean_special", "first")
@@ -235,13 +236,25 @@ _POOLING = "1_Pooling/config.json"
 
 
 def _of_folder(config, name: str):  # JSON of the folder that a model came from; None without one
-    path = Path(getattr(config, "name_or_path", None) or "-") / name
+    folder = known_folder(getattr(config, "name_or_path", None))
+    path = (folder or Path("-")) / name
     if not path.is_file():
         return None
     try:
         return json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as e:
         raise CheckpointError(f"{path} is no JSON ({e}): give layer= and pool=, or mend it") from e
+
+# %% ../../nbs/measures/00_retrieval.ipynb #stlost01
+def _warn_lost(config):
+    "Warn where the folder that would say how sentences are read is no longer found."
+    name = getattr(config, "name_or_path", None)
+    if name and not known_folder(name):
+        warnings.warn(
+            f"{name}, which the model came from, is not found from here, and may say how sentences "
+            "are read: give layer= and pool=",
+            stacklevel=4,
+        )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #stmods02
 def _modules(config) -> list[str]:  # classes that sentence-transformers applies, in their order
@@ -270,6 +283,7 @@ def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' a
     "How sentences are pooled by the `1_Pooling/config.json` of the folder that a model came from; None without one."
     settings = _of_folder(model.config, _POOLING)
     if settings is None:
+        _warn_lost(model.config)
         return None
     _check_modules(model.config)
     settings = settings if isinstance(settings, dict) else {}
@@ -351,6 +365,7 @@ def encode(
 
 # %% ../../nbs/measures/00_retrieval.ipynb #0f02cef3
 def _vectors(vectors, name: str) -> torch.Tensor:
+    vectors = vectors.to_numpy() if hasattr(vectors, "to_numpy") else vectors  # of pandas
     try:
         return torch.as_tensor(vectors)
     except (TypeError, ValueError, RuntimeError) as e:
@@ -663,7 +678,7 @@ def _check_tests(tests):
         if not isinstance(sides, (tuple, list)) or len(sides) != 2:
             raise DataError(f"{test}, {pair}: {sides!r:.60} are not two sides: {expected}")
         first, second = map(check_sentences, sides)
-        if len(first) != len(second):
+        if not first or len(first) != len(second):
             raise DataError(
                 f"{test}, {pair}: {len(first)} sentences against {len(second)}: "
                 "line i of one side must translate line i of the other"

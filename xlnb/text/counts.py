@@ -25,6 +25,7 @@ _LARGEST = 1e300  # sums of numbers up to here stay finite
 
 def is_number(value) -> bool:
     "Whether a value is a finite number; strings and NaN are not."
+    value = value.item() if isinstance(value, np.generic) else value
     return isinstance(value, (int, float, Real)) and abs(value) <= _LARGEST
 
 

@@ -278,6 +278,23 @@ def _ids_of_word(word: str, lang: str, forms: dict, by_fold: dict) -> tuple[list
         other_case += by_fold.get(folded, ())
     return written, other_case
 
+# %% ../../nbs/text/08_matching.ipynb #dicts001
+def _by_language(dictionaries) -> dict:  # language → entries
+    if dictionaries is None or isinstance(dictionaries, dict):
+        return dictionaries or {}
+    raise ConfigError(
+        f"dictionaries={dictionaries!r:.60}: give a dict, language → pairs (word, word of the source)"
+    )
+
+
+def _listed_entries(entries, lang: str) -> list:
+    if isinstance(entries, Iterable) and not isinstance(entries, str):
+        return [*entries]
+    raise ConfigError(
+        f"dictionaries[{lang!r}]={entries!r:.60}: give pairs (word, word of the source), such as "
+        "xlnb.text.formats.read_dictionary(path)"
+    )
+
 # %% ../../nbs/text/08_matching.ipynb #ae742c1a
 def _entries(dictionaries: dict, forms: dict):  # form → new id
     "New id → (language, translation) pairs, words as written first, and counts by language."
@@ -287,6 +304,7 @@ def _entries(dictionaries: dict, forms: dict):  # form → new id
     by_fold = _ids_by_fold(forms)
     for lang, entries in dictionaries.items():
         matched_words = set()
+        entries = _listed_entries(entries, lang)
         for entry in entries:
             if not _is_entry(entry):
                 raise ConfigError(
@@ -528,7 +546,9 @@ def _same_form(
         if isinstance(form, bytes):
             return None
         same = _plain(form)
-        return plain.get(same, folded.get(_folded(same)))
+        # forms that are normal themselves come before those that normalise to them, such as ᴬ
+        keys = (exact, same), (exact, _folded(same)), (plain, same), (folded, _folded(same))
+        return next((table[key] for table, key in keys if key in table), None)
 
     matches = {}
     for i, form in unmatched.items():
@@ -559,7 +579,7 @@ def match_vocabulary(
     new_forms = _forms(target)
     tables = _tables(old_forms, source_is_wordpiece)
     texts = {form: i for i, form in enumerate(new_forms) if isinstance(form, str)}
-    entries, counts = _entries(dictionaries or {}, texts)
+    entries, counts = _entries(_by_language(dictionaries), texts)
     subwords = {i: form for i, form in enumerate(new_forms) if form is not None}
     unmatched = subwords
     matches = {"special": _special(source, target)}

@@ -993,7 +993,10 @@ def collate_pairs(
     restart_positions: bool = True,  # count anew from the </s> before the second sentence
     special: SpecialIds = SpecialIds(),
 ) -> dict:
-    "`<s> a </s> b </s>` per row: input_ids, attention_mask, position_ids, and side (1 first, 2 second, 0 special)."
+    """`<s> a </s> b </s>` per row: input_ids, attention_mask, position_ids, and side (1 first, 2 second, 0 special).
+
+    Positions count from 0, as our encoders do; leave them out for RoBERTa's, which count from padding on.
+    An encoder takes `network_inputs(batch)` beside the ids."""
     import torch
 
     _check_rows(pairs, special, "pairs, such as those in the items of PairBundles", parts=2)

@@ -174,7 +174,7 @@ class WordVectors:
 def _row(vectors, word) -> int:
     "The row of a word; `ConfigError` names words of nearly the same spelling among the most frequent ones."
     if not isinstance(word, str):
-        raise ConfigError(f"{word!r:.60} is no word: give a string")
+        raise ConfigError(f"{word!r:.60} is no word: give a string, or read .words and .matrix")
     if (row := vectors.index.get(word)) is not None:
         return row
     some = vectors.words[:20_000]  # a search through millions would take minutes
