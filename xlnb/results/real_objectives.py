@@ -736,9 +736,23 @@ EXPERIMENTS |= {
         {"steps": 1200, "warm_steps": 3000},
         _FIVE,
     ),
+}
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjgr2e
+EXPERIMENTS |= {
     "dense": Experiment(
         "A discriminator whose head has a dense layer costs less, as long a run.",
         {"MRTD + TRTD, dense head": _REPLACED | {"dense_head": True}},
+        {"steps": 1200, "warm_steps": 3000},
+        _FIVE,
+    ),
+    "longer": Experiment(
+        "Both losses at once, and a frozen lower half, cost less in as long a run too.",
+        _variants(
+            {"MRTD + TRTD": _REPLACED},
+            ("both at once", {"predicts_too": True}),
+            ("lower half frozen", {"frozen_layers": 6}),
+        ),
         {"steps": 1200, "warm_steps": 3000},
         _FIVE,
     ),
