@@ -933,7 +933,7 @@ def draw_levers(finished: dict):  # experiment → arm → {seed: record}
     ax.axvline(0, color="0.5", lw=0.8, ls="--")
     ax.set_yticks(range(len(runs)), list(map(itemgetter(0), runs)))
     ax.invert_yaxis()
-    ax.set_xlabel("retrieval, replaced minus masked tokens, points")
+    ax.set_xlabel("replaced minus masked, points")
     fig.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=6.5)
     return fig
 
