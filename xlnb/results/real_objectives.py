@@ -746,7 +746,7 @@ EXPERIMENTS |= {
         {"steps": 1200, "warm_steps": 3000},
         _FIVE,
     ),
-    "longer": Experiment(
+    "at_length": Experiment(
         "Both losses at once, and a frozen lower half, cost less in as long a run too.",
         _variants(
             {"MRTD + TRTD": _REPLACED},
@@ -933,7 +933,7 @@ def draw_levers(finished: dict):  # experiment → arm → {seed: record}
     ax.axvline(0, color="0.5", lw=0.8, ls="--")
     ax.set_yticks(range(len(runs)), list(map(itemgetter(0), runs)))
     ax.invert_yaxis()
-    ax.set_xlabel("replaced minus masked, points")
+    ax.set_xlabel("difference, points")
     fig.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=6.5)
     return fig
 
