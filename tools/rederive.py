@@ -1020,22 +1020,38 @@ def two_layers_numbers(own) -> list:
     ]  # fmt: skip
 
 
+def removed_at_start(chosen: dict) -> float:
+    "Percent of the base rate's loss on text that a head has removed when the body begins to move."
+    first, *_ = chosen.values()
+    loss, base = (
+        column(first, f"held_out/{name}")[0] for name in ("text_rtd_loss", "text_rtd_base_loss")
+    )
+    return 100 * (1 - loss / base)
+
+
 def long_head_numbers(own) -> list:
-    masked, _ = both_objectives()
-    dense = continued("mrtd+trtd", dense_head=True)
+    masked, replaced = both_objectives()
+    dense, short = (continued("mrtd+trtd", *how, dense_head=True) for how in ((), (150, 200)))
+    units = [both_objectives(*how)[1] for how in ((150, 200), (1200, 600), (1200, 3000))]
+    units = sorted(map(removed_at_start, units))
+    start = [column(replaced[0], f"held_out/{name}")[0] for name in ("unigram", "text_mlm")]
     return [
-        "200", "3,000", "150", "1,200", *difference(masked, dense, own), *best_layers("own", dense),
-        *ends(partial(share_detected, "text"), dense),
+        "200", "600", "3,000", units[0], units[-1], removed_at_start(short), "200",
+        removed_at_start(dense), "3,000", "200", "150", "40", "200", "1,200",
+        *difference(masked, dense, own), *best_layers("own", dense),
+        *ends(partial(share_detected, "text"), dense), start[0] - start[1],
     ]  # fmt: skip
 
 
 def lever_numbers(own) -> list:
     "What other variants save in a short run."
     lost = difference(*both_objectives(150, 200), own)[0]
+    share = partial(share_detected, "text")
     light, heavy = (saved(own, rtd_weight=weight) for weight in (1.0, 50.0))
     return [
         "150", "1", *light, lost, "50", *heavy, *saved(own, blind_generator=True),
-        *saved(own, frozen_layers=6), *saved(own, predicts_too=True),
+        *saved(own, frozen_layers=6), over(share, continued("mrtd+trtd", 150, 200, frozen_layers=6)),
+        over(share, continued("mrtd+trtd", 150, 200)), *saved(own, predicts_too=True),
     ]  # fmt: skip
 
 
@@ -1082,6 +1098,13 @@ def learned_numbers() -> list:
     ]  # fmt: skip
 
 
+def short_moves(masked: dict, replaced: dict) -> list:
+    "How far the weights move in a short run: with replaced beside masked tokens, with two layers beside the unit."
+    dense = continued("mrtd+trtd", 150, 200, dense_head=True)
+    both = ratios("distance", masked, replaced), ratios("distance", replaced, dense)
+    return [end for chosen in both for end in (min(chosen), max(chosen))]
+
+
 def sceptical_numbers() -> list:
     masked, replaced = both_objectives()
     short = both_objectives(150, 200)
@@ -1102,10 +1125,10 @@ def sceptical_numbers() -> list:
     return [
         *heads_numbers(), *long_head_numbers(centred), *lever_numbers(centred), *learned_numbers(),
         *longer_numbers(centred), *english_numbers(),
-        tokens[0], "200", *difference(*short, centred), tokens[1], *rates, *odds[0], *odds[1],
+        tokens[0], "200", *difference(*short, centred), tokens[1], "1,200", "0", *rates, *odds[0], *odds[1],
         min(shares), max(shares), min(far_shares), max(far_shares), "600", min(first), max(first),
         *apart(own("acc@1c-csls")), over(raw, masked), *apart(raw), *apart(hindi), *apart(german),
-        min(weights), max(weights), min(states), max(states), "300",
+        min(weights), max(weights), min(states), max(states), "150", *short_moves(*short), "1,200", "300",
     ]  # fmt: skip
 
 

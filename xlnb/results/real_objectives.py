@@ -646,7 +646,7 @@ _HEADS = {
 _LEVERS = {
     "λ 1": {"rtd_weight": 1.0},
     "λ 50": {"rtd_weight": 50.0},
-    "blind generator": {"blind_generator": True},
+    "generator reads sides apart": {"blind_generator": True},
     "lower half frozen": {"frozen_layers": 6},
     "both at once": {"predicts_too": True},
     "dense head": {"dense_head": True},
@@ -929,7 +929,7 @@ def draw_levers(finished: dict):  # experiment → arm → {seed: record}
             if len(differences) >= MIN_SEEDS:
                 mean, half = interval(differences)
                 ax.plot([mean - half, mean + half], [height] * 2, **style)
-        ax.plot([], [], "o", label=title, **style)
+        ax.plot([], [], "o", label=title.replace("elsewhere", "Tatoeba"), **style)
     ax.axvline(0, color="0.5", lw=0.8, ls="--")
     ax.set_yticks(range(len(runs)), list(map(itemgetter(0), runs)))
     ax.invert_yaxis()
