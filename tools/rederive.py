@@ -1098,6 +1098,16 @@ def learned_numbers() -> list:
     ]  # fmt: skip
 
 
+def random_numbers(own) -> list:
+    "How far replaced tokens end behind masked ones on random pairs, and how much further than on translations."
+    true, false = (
+        [continued(tasks, 150, 200, mismatched=mismatched) for tasks in ("mlm+tlm", "mrtd+trtd")]
+        for mismatched in (False, True)
+    )
+    behind = [{s: own(m[s]) - own(r[s]) for s in m} for m, r in (true, false)]
+    return [*difference(*false, own), "150", *difference(behind[1], behind[0], float)]
+
+
 def short_moves(masked: dict, replaced: dict) -> list:
     "How far the weights move in a short run: with replaced beside masked tokens, with two layers beside the unit."
     dense = continued("mrtd+trtd", 150, 200, dense_head=True)
@@ -1123,7 +1133,8 @@ def sceptical_numbers() -> list:
     weights, states = ratios("distance", masked, replaced), ratios("moved", masked, replaced)
     tokens = [mean(r["run"]["tokens"] for r in chosen.values()) for chosen in (short[0], masked)]
     return [
-        *heads_numbers(), *long_head_numbers(centred), *lever_numbers(centred), *learned_numbers(),
+        *heads_numbers(), *long_head_numbers(centred), *lever_numbers(centred),
+        *random_numbers(centred), *learned_numbers(),
         *longer_numbers(centred), *english_numbers(),
         tokens[0], "200", *difference(*short, centred), tokens[1], "1,200", "0", *rates, *odds[0], *odds[1],
         min(shares), max(shares), min(far_shares), max(far_shares), "600", min(first), max(first),
