@@ -365,7 +365,8 @@ def encode(
 
 # %% ../../nbs/measures/00_retrieval.ipynb #0f02cef3
 def _vectors(vectors, name: str) -> torch.Tensor:
-    vectors = vectors.to_numpy() if hasattr(vectors, "to_numpy") else vectors  # of pandas
+    # a table of pandas may be read-only
+    vectors = np.array(vectors) if hasattr(vectors, "to_numpy") else vectors
     try:
         return torch.as_tensor(vectors)
     except (TypeError, ValueError, RuntimeError) as e:
