@@ -1039,8 +1039,16 @@ def long_head_numbers(own) -> list:
         "200", "600", "3,000", units[0], units[-1], removed_at_start(short), "200",
         removed_at_start(dense), "3,000", "200", "150", "40", "200", "1,200",
         *difference(masked, dense, own), *best_layers("own", dense),
-        *ends(partial(share_detected, "text"), dense), start[0] - start[1],
+        *ends(partial(share_detected, "text"), dense), start[0] - start[1], *other_heads_numbers(own),
     ]  # fmt: skip
+
+
+def other_heads_numbers(own) -> list:
+    "How far replaced tokens end behind from another warm-up of the unit, and from untrained heads."
+    masked, replaced = both_objectives(150, 200)
+    other = continued("mrtd+trtd", 150, 200, heads_seed=1)
+    cold = difference(*both_objectives(150, 0), own)
+    return [*difference(masked, other, own), "150", difference(masked, replaced, own)[0], *cold]
 
 
 def lever_numbers(own) -> list:
