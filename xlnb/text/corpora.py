@@ -67,7 +67,7 @@ def check_stream(
     stream,
     name: str,  # for the message
 ):
-    "Raise `DataError` for one string, a path, and what cannot be iterated over."
+    "Raise `DataError` for one string, a path, and anything that is not iterable."
     if isinstance(stream, str | Path):
         raise DataError(
             f"{name}: a stream is a list of lines or what gives lines again and again, such as "

@@ -159,7 +159,7 @@ class Mixture:
         return version.counts(slot)
 
     def draw(self, first_slot: int, count: int) -> tuple[list, np.ndarray]:
-        "Sources at `count` slots, and the number of each draw; spread evenly, so that every n-th is no fair share."
+        "Sources at `count` slots, and which draw of its source each is, from 0; every n-th slot is no fair share."
         first_slot = _slot(first_slot)
         end = _slot(first_slot + _slot(count))
         ends = [v.first_slot for v in self.versions[1:]] + [end]
