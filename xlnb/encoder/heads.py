@@ -39,7 +39,13 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple
 
 from ..base.core import ConfigError
-from .encoder import CACHE_FIELD, Encoder, EncoderConfig, EncoderPreTrainedModel
+from xlnb.encoder.encoder import (
+    CACHE_FIELD,
+    Encoder,
+    EncoderConfig,
+    EncoderPreTrainedModel,
+    is_counted,
+)
 
 # %% ../../nbs/encoder/03_heads.ipynb #75594576
 class LanguageModelHead(nn.Module):
@@ -118,14 +124,6 @@ class EncoderForMaskedLM(_LanguageModel):
             loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
         )
 
-# %% ../../nbs/encoder/03_heads.ipynb #rtdcnt01
-def _counted(labels, attention_mask):  # (batch, seq) of truth
-    "Which labels of tokens count: not -100, and no padding."
-    counted = labels != -100
-    if attention_mask is None or attention_mask.shape != labels.shape:
-        return counted
-    return counted & attention_mask.bool()
-
 # %% ../../nbs/encoder/03_heads.ipynb #bfe765dc
 class EncoderForReplacedTokens(EncoderPreTrainedModel):
     "Encoder and one linear unit per token: the logit that the token was replaced."
@@ -148,7 +146,7 @@ class EncoderForReplacedTokens(EncoderPreTrainedModel):
         logits = self.head(out.last_hidden_state).squeeze(-1)
         loss = None
         if labels is not None:
-            counted = _counted(labels, attention_mask)
+            counted = is_counted(labels, attention_mask)
             loss = F.binary_cross_entropy_with_logits(
                 logits[counted].float(), labels[counted].float()
             )

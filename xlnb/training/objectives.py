@@ -27,7 +27,7 @@ from xlnb.base.core import (
 )
 from ..text.tokenizers import ids_without_text, number_of_ids
 from ..encoder.attention import obstacle
-from ..encoder.encoder import holds, is_far, second_sentences
+from ..encoder.encoder import holds, is_counted, is_far, second_sentences
 from ..encoder.kernels import BLOCK, logit_gradient, softmax_pass
 
 # %% ../../nbs/training/00_objectives.ipynb #b890ea2b
@@ -718,12 +718,8 @@ def rtd_loss(
         )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
-    token = _counted(labels, attention_mask)
+    token = is_counted(labels, attention_mask)
     return torch.where(token, loss, 0).sum(), token.sum()
-
-# %% ../../nbs/training/00_objectives.ipynb #39686cb5
-def _counted(labels, attention_mask):
-    return _tokens_of(labels, attention_mask) & (labels != -100)
 
 # %% ../../nbs/training/00_objectives.ipynb #90b58df1
 def binary_entropy(
@@ -771,7 +767,7 @@ def rtd_diagnostics(
     "Loss beside the binary entropy of the replacement rate, accuracy beside the majority's, and AUC."
     check_tensor("labels", labels)
     check_tensor("logits", logits, labels.shape)
-    token = _counted(labels, attention_mask)
+    token = is_counted(labels, attention_mask)
     z = logits.detach()[token]
     y = labels[token]
     rate = float(y.double().mean())
