@@ -42,16 +42,20 @@ FREE = {
 }
 
 
+# settings that older records lack, and what they were then
+ADDED = {"predicts_too": False, "dense_head": False, "head_activation": True}
+
+
 def value_of(record: dict, name: str, default=None):
     parameters = record["parameters"]
-    return parameters.get(name, parameters.get(FORMER.get(name), default))
+    return parameters.get(name, parameters.get(FORMER.get(name), ADDED.get(name, default)))
 
 
 def runs(notebook: str, **wanted) -> dict[int, dict]:
     """The newest finished run of every seed.
 
-    A record without a parameter passes, as older ones lack it. A parameter that no record has raises, and so do runs
-    that differ in anything else that both have."""
+    A record without a parameter passes, as older ones lack it, unless ADDED says what it was. A parameter that no
+    record has raises, and so do runs that differ in anything else that both have."""
     known = set().union(*(record["parameters"] for record in records(notebook)))
     unknown = [name for name in wanted if not known & {name, FORMER.get(name)}]
     assert not unknown, (notebook, unknown)
