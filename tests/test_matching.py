@@ -242,6 +242,9 @@ def test_a_capital_is_its_small_letter_and_no_letter_of_another_form():
     matching = match_vocabulary(source, unigram("▁A", "▁R", "▁No"))
     rows = [row(matching, p) for p in ("▁A", "▁R", "▁No")]
     assert rows == [{"a": 1}, {"r": 1}, {"№": 1}]
+    # an accent is another spelling, and the case counts more
+    matching = match_vocabulary(byte_level(" São", " sao"), unigram("▁Sao"))
+    assert row(matching, "▁Sao") == {spelled(" São"): 1}
 
 
 def test_marks_alone_match_nothing():

@@ -183,6 +183,11 @@ def _is_cut_around(form) -> bool:
     return is_punctuation or unicodedata.name(c, "").startswith("CJK ")
 
 
+def _is_ordinary(form: str) -> bool:
+    "Whether a form has no letters that only stand for others, such as ᴬ and № (compatibility characters of Unicode)."
+    return unicodedata.normalize("NFKD", form) == unicodedata.normalize("NFD", form)
+
+
 def _lowest(entries) -> dict:  # of (form, id), by id
     table = {}
     for form, i in entries:
@@ -191,15 +196,17 @@ def _lowest(entries) -> dict:  # of (form, id), by id
     return table
 
 # %% ../../nbs/text/08_matching.ipynb #6f4e7398
-def _tables(forms: list, wordpiece: bool) -> tuple[dict, dict, dict]:
-    "Exact, plain and folded form → old id; where WordPiece always cuts, also without the blank."
+def _tables(forms: list, wordpiece: bool) -> tuple[dict, dict, dict, dict]:
+    "Exact, plain (of ordinary letters; of all) and folded form → old id; without the blank too where WordPiece cuts."
     entries = [(form, i) for i, form in enumerate(forms) if form is not None]
     if wordpiece:
         without_blank = [(form[1:], i) for form, i in entries if _is_cut_around(form)]
         entries = without_blank + entries
-    plain = [(_plain(form), i) for form, i in entries if isinstance(form, str)]
+    texts = [(form, i) for form, i in entries if isinstance(form, str)]
+    plain = [(_plain(form), i) for form, i in texts]
+    ordinary = [entry for entry, (form, _) in zip(plain, texts) if _is_ordinary(form)]
     folded = [(_folded(form), i) for form, i in plain]
-    return _lowest(entries), _lowest(plain), _lowest(folded)
+    return tuple(map(_lowest, (entries, ordinary, plain, folded)))
 
 # %% ../../nbs/text/08_matching.ipynb #spec1al0
 def _special(source, target) -> dict[int, int]:  # id in target → id in source
@@ -538,7 +545,7 @@ def _same_form(
     rule: str,  # exact or normalised
 ) -> dict[int, int]:  # new id → old id
     "Matches of the exact or the normalised rule."
-    exact, plain, folded = tables
+    exact, ordinary, plain, folded = tables
 
     def old_id(form):
         if rule == "exact":
@@ -546,8 +553,9 @@ def _same_form(
         if isinstance(form, bytes):
             return None
         same = _plain(form)
-        # forms that are normal themselves come before those that normalise to them, such as ᴬ
-        keys = (exact, same), (exact, _folded(same)), (plain, same), (folded, _folded(same))
+        small = _folded(same)
+        # A is rather a than ᴬ
+        keys = (ordinary, same), (exact, small), (plain, same), (folded, small)
         return next((table[key] for table, key in keys if key in table), None)
 
     matches = {}
