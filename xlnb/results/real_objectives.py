@@ -171,14 +171,14 @@ class Tests:
 def tests_of(corpus: Corpus) -> Tests:
     "Held-out pairs of the corpus's own pages, Tatoeba's, gold links, and tags, each cut to the first so many."
     in_domain = {}
-    elsewhere = {}
+    tatoeba = {}
     for pair, columns in corpus.tests["tatoeba"].items():
         rows = [*zip(*corpus.tests[TEXT][pair]), *corpus.valid[pair]]
         in_domain[pair] = _columns(dict.fromkeys(rows))
-        elsewhere[pair] = _columns(zip(*columns))
+        tatoeba[pair] = _columns(zip(*columns))
     gold = {pair: links[:LINKED] for pair, links in corpus.gold["gold"].items()}
     fitted = {lang: list(islice(lines, _FITTED)) for lang, lines in corpus.text.items()}
-    return Tests(fitted, {"own": in_domain, "tatoeba": elsewhere}, gold, _tags(corpus.langs))
+    return Tests(fitted, {"own": in_domain, "tatoeba": tatoeba}, gold, _tags(corpus.langs))
 
 
 def _columns(rows) -> tuple[list, list]:
@@ -778,11 +778,11 @@ _MIDDLE = (6, 7, 8)
 MEASURES = {
     "own domain, upper layers": ("own", "acc@1c", _UPPER),
     "own domain, middle layers": ("own", "acc@1c", _MIDDLE),
-    "elsewhere, upper layers": ("tatoeba", "acc@1c", _UPPER),
-    "elsewhere, middle layers": ("tatoeba", "acc@1c", _MIDDLE),
+    "Tatoeba, upper layers": ("tatoeba", "acc@1c", _UPPER),
+    "Tatoeba, middle layers": ("tatoeba", "acc@1c", _MIDDLE),
     "own domain, upper layers, without 1 component": ("own", "acc@1c-1pc", _UPPER),
     "own domain, upper layers, without 3 components": ("own", "acc@1c-3pc", _UPPER),
-    "elsewhere, upper layers, without 3 components": ("tatoeba", "acc@1c-3pc", _UPPER),
+    "Tatoeba, upper layers, without 3 components": ("tatoeba", "acc@1c-3pc", _UPPER),
     "AER, upper layers": ("gold", "aer", _UPPER),
     "AER, middle layers": ("gold", "aer", _MIDDLE),
 }
@@ -896,7 +896,7 @@ def _lever_runs(finished: dict) -> Iterator[tuple]:  # variant, seed → record 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjlev2
 def lever_rows(
     finished: dict,  # experiment → arm → {seed: record}
-    titles: tuple = ("own domain, upper layers", "elsewhere, upper layers", "AER, middle layers"),
+    titles: tuple = ("own domain, upper layers", "Tatoeba, upper layers", "AER, middle layers"),
 ) -> list[dict]:  # a row per variant that has been run
     "By how many points replaced tokens end above masked ones under each variant, and what it saves."
     rows = []
@@ -917,7 +917,7 @@ def lever_rows(
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjlev3
 def draw_levers(finished: dict):  # experiment → arm → {seed: record}
     "The differences in retrieval: a dot per seed, and a bar for the 95 % interval from five seeds on."
-    tests = {"own domain, upper layers": "blue", "elsewhere, upper layers": "orange"}
+    tests = {"own domain, upper layers": "blue", "Tatoeba, upper layers": "orange"}
     runs = list(_lever_runs(finished))
     fig, ax = figure("column", 0.9 + 0.22 * len(runs))
     for shift, (title, colour) in zip((-0.12, 0.12), tests.items()):
@@ -929,11 +929,11 @@ def draw_levers(finished: dict):  # experiment → arm → {seed: record}
             if len(differences) >= MIN_SEEDS:
                 mean, half = interval(differences)
                 ax.plot([mean - half, mean + half], [height] * 2, **style)
-        ax.plot([], [], "o", label=title.replace("elsewhere", "Tatoeba"), **style)
+        ax.plot([], [], "o", label=title, **style)
     ax.axvline(0, color="0.5", lw=0.8, ls="--")
     ax.set_yticks(range(len(runs)), list(map(itemgetter(0), runs)))
     ax.invert_yaxis()
-    ax.set_xlabel("difference, points")
+    ax.set_xlabel("retrieval, replaced\nminus masked tokens, points")
     fig.legend(loc="outside lower center", ncols=1, frameon=False, fontsize=6.5)
     return fig
 
@@ -986,7 +986,7 @@ def english_rows(
         row = {"arm": arm, "seeds": len(records)}
         row["tags elsewhere, before"] = spread([*map(_tags_before, records)])
         row["after"] = spread([*map(tags_elsewhere, records)])
-        for title in ("own domain, upper layers", "elsewhere, upper layers", "AER, middle layers"):
+        for title in ("own domain, upper layers", "Tatoeba, upper layers", "AER, middle layers"):
             row[title] = spread([band_change(record, title) for record in records])
         row["nats below word frequency"] = spread([*map(_nats_below, records)])
         row["share of the loss detected"] = spread(without_nan(map(loss_detected, records)))
