@@ -354,4 +354,8 @@ def test_relaxed_csls_wants_rows_of_length_one_in_any_types():
         rcsls(5 * x[:20], z[:20], x, z)
     mixed = rcsls(x[:20].numpy(), z[:20].float().numpy(), x, z.float(), steps=2)
     same = rcsls(x[:20], z[:20], x, z, steps=2)
+    # rounding of z to float32
     torch.testing.assert_close(mixed[1], same[1], rtol=1e-5, atol=1e-5)
+    x[3] = torch.nan
+    with pytest.raises(DataError, match="row 3 of x has length nan"):
+        rcsls(x[:20], z[:20], x, z)

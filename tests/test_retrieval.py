@@ -984,6 +984,9 @@ def test_a_folder_says_how_many_tokens_it_reads(tokenizer, tmp_path):
     with pytest.warns(CutSentences, match="1 of 1 sentences have more than 5 tokens"):
         cut = encode([long], tmp_path)
     assert torch.equal(cut, encode(["w1 w2 w3"], model, tokenizer=tokenizer))
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": "5"}')
+    with pytest.raises(CheckpointError, match="max_seq_length='5' is no number of tokens: mend or"):
+        encode([long], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -376,3 +376,9 @@ def test_a_path_in_place_of_lines_is_refused(model, tmp_path):
         with pytest.raises(DataError, match="the text: a stream is a list of lines"):
             trim_model(model, given, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_text_without_frequent_subwords_is_refused(model, tmp_path):
+    with pytest.raises(DataError, match="no subword occurs 2,000 times: lower min_count"):
+        trim_model(model, ["some text"], tmp_path / "out", min_count=2000)
+    assert not (tmp_path / "out").exists()

@@ -785,11 +785,11 @@ def _read_layers(
             _run_pass(lacking, p.text, manifest, _reader(p, contexts))
         for layer, (manifest, _) in opened.items():
             by_layer[layer] = _open_cache(folders[layer], manifest)
-    _check_states(by_layer, p.settings)
+    _check_read(by_layer, p.settings)
     return by_layer
 
 # %% ../nbs/07_x2static.ipynb #l4yerp09
-def _check_states(by_layer: dict, s: Distillation):
+def _check_read(by_layer: dict, s: Distillation):
     "`DataError` where no word has a state; a warning of words that were cut."
     layers = [*by_layer.values()]
     if all(contexts.shards for contexts in layers):
@@ -808,7 +808,7 @@ def _warn_cut(facts: dict, s: Distillation):
             f"{facts['cut']:,} of {facts['cut'] + facts['occurrences']:,} occurrences of words "
             f"were not read: their lines have more than max_pieces={s.max_pieces} subwords; give "
             "a sentence a line, or raise max_pieces",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 # %% ../nbs/07_x2static.ipynb #fb0932ba

@@ -121,17 +121,26 @@ def _merges(state: dict) -> list[tuple[str, str]]:
     merges = state["model"].get("merges", [])
     return list(map(tuple, merges))
 
+# %% ../../nbs/encoder/07_trimming.ipynb #frequent
+def _frequent(vocabulary: dict, counts: np.ndarray, min_count: int) -> set[str]:  # subwords
+    used = {token for token, i in vocabulary.items() if counts[i] >= min_count}
+    if used:
+        return used
+    raise DataError(f"no subword occurs {min_count:,} times: lower min_count, or give more text")
+
 # %% ../../nbs/encoder/07_trimming.ipynb #ef9b598a
 def kept_subwords(
     tokenizer,  # fast, of Hugging Face
     counts: np.ndarray,  # (ids,), e.g. of `count_subwords`
     min_count: int = 1,  # occurrences that a subword needs
 ) -> list[int]:  # ids, ascending
-    "Special tokens, the subwords that occur, and what spells other words: single characters, bytes, parts of merges."
+    """Special tokens, the subwords that occur, and what spells other words: single characters, bytes, parts of merges.
+
+    Raises `DataError` where no subword occurs so often."""
     check_counts(min_count=min_count)
     state = json.loads(require_fast(tokenizer).backend_tokenizer.to_str())
     vocabulary = _vocabulary(state)
-    used = {token for token, i in vocabulary.items() if counts[i] >= min_count}
+    used = _frequent(vocabulary, counts, min_count)
     merges = _merges(state)
     ranks = dict(zip(merges, range(len(merges))))
     suffix = state["model"].get("end_of_word_suffix") or ""
@@ -373,11 +382,11 @@ def trim_model(
     min_count: int = 1,  # occurrences that a subword needs
 ) -> Trimmed:
     "Write a model with the subwords of a text alone; `ConfigError` for an output that exists, `DataError` of no text."
+    check_stream(lines, "the text")
     output = _new_folder(output)
     folder = model_folder(model)
     tokenizer = load_model_tokenizer(folder)
     rows = _rows(folder, tokenizer)
-    check_stream(lines, "the text")
     lines = iter(lines)
     first = list(islice(lines, _BATCH))
     ids = _kept_rows(folder, tokenizer, chain(first, lines), min_count)

@@ -198,18 +198,21 @@ def rcsls_loss(
     return float(loss), gradient
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #unitrow1
+_OFF = 0.01  # from length 1; rounding to 16 bits leaves 0.004
+
+
 def _unit_rows(**matrices) -> list[torch.Tensor]:  # name → rows
     "The matrices in one type; `DataError` for rows that are not of length 1, as `normalise` makes them."
-    dtype = torch.promote_types(torch.float32, torch.get_default_dtype())
-    for matrix in matrices.values():
-        dtype = torch.promote_types(dtype, matrix.dtype)
+    dtype = torch.float32
     for name, matrix in matrices.items():
-        off = (matrix.norm(dim=1) - 1).abs()
-        if not (off < 1e-2).all():
-            row = int((off >= 1e-2).nonzero()[0]) if (off >= 1e-2).any() else 0
+        dtype = torch.promote_types(dtype, matrix.dtype)
+        lengths = matrix.norm(dim=1)
+        is_unit = (lengths - 1).abs() < _OFF  # false for NaN too
+        if not is_unit.all():
+            row = int(is_unit.logical_not().nonzero()[0])
             raise DataError(
-                f"row {row} of {name} has length {float(matrix[row].norm()):.3g}: relaxed CSLS is "
-                "for rows of length 1, take normalise(matrix)"
+                f"row {row} of {name} has length {float(lengths[row]):.3g}: relaxed CSLS is for "
+                "rows of length 1, take normalise(matrix)"
             )
     return [matrix.to(dtype) for matrix in matrices.values()]
 

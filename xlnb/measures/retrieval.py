@@ -235,15 +235,16 @@ _POOL_NAMES = {
 _POOLING = "1_Pooling/config.json"
 
 
-def _of_folder(config, name: str):  # JSON of the folder that a model came from; None without one
+def _of_folder(config, name: str) -> tuple:  # path and JSON; None and None without such a file
+    "A file of the folder that a model came from."
     folder = known_folder(getattr(config, "name_or_path", None))
-    path = (folder or Path("-")) / name
-    if not path.is_file():
-        return None
+    path = folder and folder / name
+    if path is None or not path.is_file():
+        return None, None
     try:
-        return json.loads(path.read_text("utf-8"))
+        return path, json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as e:
-        raise CheckpointError(f"{path} is no JSON ({e}): give layer= and pool=, or mend it") from e
+        raise CheckpointError(f"{path} is no JSON ({e}): mend or delete it") from e
 
 # %% ../../nbs/measures/00_retrieval.ipynb #stlost01
 def _warn_lost(config):
@@ -251,14 +252,14 @@ def _warn_lost(config):
     name = getattr(config, "name_or_path", None)
     if name and not known_folder(name):
         warnings.warn(
-            f"{name}, which the model came from, is not found from here, and may say how sentences "
-            "are read: give layer= and pool=",
+            f"{name}, which the model came from, is not found, and may say how sentences are read: "
+            "give layer= and pool=",
             stacklevel=4,
         )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #stmods02
 def _modules(config) -> list[str]:  # classes that sentence-transformers applies, in their order
-    listed = _of_folder(config, "modules.json")
+    _, listed = _of_folder(config, "modules.json")
     listed = listed if isinstance(listed, list) else []
     return [str(module.get("type")).split(".")[-1] for module in listed if isinstance(module, dict)]
 
@@ -272,17 +273,23 @@ def _check_modules(config):
             "not computed here: give layer= and pool= for the states before it"
         )
 
-
+# %% ../../nbs/measures/00_retrieval.ipynb #stlimit1
 def _own_limit(config) -> float:  # tokens of a sentence; infinite where the folder has none
-    settings = _of_folder(config, "sentence_bert_config.json")
+    path, settings = _of_folder(config, "sentence_bert_config.json")
     limit = settings.get("max_seq_length") if isinstance(settings, dict) else None
-    return limit or math.inf
+    if limit is None:
+        return math.inf
+    if isinstance(limit, int) and limit > 0:
+        return limit
+    raise CheckpointError(
+        f"{path}: max_seq_length={limit!r} is no number of tokens: mend or delete it"
+    )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #107b5c4a
 def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' and 'first'
     "How sentences are pooled by the `1_Pooling/config.json` of the folder that a model came from; None without one."
-    settings = _of_folder(model.config, _POOLING)
-    if settings is None:
+    path, settings = _of_folder(model.config, _POOLING)
+    if path is None:
         _warn_lost(model.config)
         return None
     _check_modules(model.config)
@@ -294,7 +301,6 @@ def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' a
     ] or [settings.get("pooling_mode")]
     if len(modes) == 1 and modes[0] in [*_POOL_NAMES]:
         return _POOL_NAMES[modes[0]]
-    path = Path(model.config.name_or_path) / _POOLING
     raise ConfigError(
         f"{path} asks for pooling by {', '.join(map(str, modes))}, which is not one of mean and "
         f"cls: "
@@ -310,7 +316,7 @@ def sentence_reading(
     "How sentences are read: as asked, and where nothing is asked as the model's folder says."
     if layer is not None and pool is not None:
         return layer, choose("pool", pool, POOLS)
-    folder_pool = own_pooling(model) if pool is None or layer is None else None
+    folder_pool = own_pooling(model)
     if layer is None and folder_pool:
         layer = model.config.num_hidden_layers
     return layer, folder_pool or "mean" if pool is None else choose("pool", pool, POOLS)
@@ -360,7 +366,7 @@ def encode(
     layers = chosen_layers(layer, model.config.num_hidden_layers)
     [out] = encode_by_pool(sentences, model, tokenizer, layers, [pool], batch_size, quiet)
     if normalised:
-        out = out / out.norm(dim=-1, keepdim=True)
+        out = torch.nn.functional.normalize(out, dim=-1)
     return out if is_several(layer) else out[0]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #0f02cef3
