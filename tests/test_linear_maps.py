@@ -184,6 +184,16 @@ def test_rcsls_is_the_formula_and_its_gradient_that_of_autograd_and_of_differenc
             )
 
 
+def test_the_loss_of_rcsls_takes_arrays_and_matrices_of_several_types():
+    x = normalise(draw(60, 6), "unit")
+    z = normalise(draw(60, 6, seed=1), "unit")
+    loss, gradient = rcsls_loss(torch.eye(6, dtype=torch.float64), x, z, x, z)
+    for at in (torch.eye(6), torch.eye(6, dtype=torch.int64), np.eye(6, dtype=np.float32)):
+        mixed, of_mixed = rcsls_loss(at, x.float(), z.numpy(), x, z.half())
+        assert mixed == pytest.approx(loss, abs=2e-3) and of_mixed.dtype == torch.float64
+        assert torch.allclose(of_mixed, gradient, atol=2e-3)
+
+
 @pytest.mark.parametrize("spectral", [True, False])
 def test_rcsls_falls_and_helps(spectral):
     x = normalise(draw(1500, 12), "unit")

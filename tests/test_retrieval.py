@@ -196,6 +196,12 @@ def test_ties_share_the_credit():
         ),
         (torch.ones(3, 2).long(), np.ones((3, 2)), DataError, "first: vectors of torch.int64"),
         (
+            torch.ones(3, 2).to_sparse(),
+            np.ones((3, 2)),
+            DataError,
+            r"first: .*give vectors.to_dense",
+        ),
+        (
             np.ones((3, 2)),
             np.ones((3, 2), bool),
             DataError,
@@ -212,13 +218,16 @@ def test_refused_settings():
     a, b = related(20, 5, 4)
     with pytest.raises(ConfigError, match="did you mean 'csls'"):
         nearest(a, b, score="clss")
-    with pytest.raises(ConfigError, match="10 neighbours among 20 and 5 vectors: take 1 to 5"):
+    with pytest.raises(
+        ConfigError, match="10 neighbours among 20 and 5 vectors: give neighbours, 1 to 5"
+    ):
         nearest(a, b, score="csls")
     with pytest.raises(ConfigError, match="k=6 of 5 keys"):
         nearest(a, b, k=6)
     for neighbours in (0, -1, 2.0, 21):
         with pytest.raises(
-            ConfigError, match=f"{neighbours} neighbours among 20 and 20 vectors: take 1 to 20"
+            ConfigError,
+            match=f"{neighbours} neighbours among 20 and 20 vectors: give neighbours, 1 to 20",
         ):
             accuracy(a, a, "csls", neighbours=neighbours)
     for block in (0, -1, 2.5):

@@ -181,6 +181,15 @@ def _neighbour_means(queries, keys, others, k) -> torch.Tensor:  # (n, width)
     return F.embedding_bag(neighbours, others, mode="mean")
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #0f5f0447
+def _in_one_type(**matrices) -> list[torch.Tensor]:  # name → matrix
+    "The matrices in the most exact of their types, float32 or more."
+    matrices = [float_matrix(matrix, name) for name, matrix in matrices.items()]
+    dtype = torch.float32
+    for matrix in matrices:
+        dtype = torch.promote_types(dtype, matrix.dtype)
+    return [matrix.to(dtype) for matrix in matrices]
+
+
 def rcsls_loss(
     map_,  # (width, width)
     x,
@@ -190,6 +199,7 @@ def rcsls_loss(
     neighbours: int = 10,
 ) -> tuple[float, torch.Tensor]:  # loss; gradient, (width, width)
     "Relaxed CSLS and its gradient (Joulin et al. 2018, equation 3), in the memory of the inputs and a few blocks."
+    map_, x, z, all_x, all_z = _in_one_type(map_=map_, x=x, z=z, all_x=all_x, all_z=all_z)
     mapped = x @ map_
     of_z = _neighbour_means(mapped, all_z, all_z, neighbours)
     of_x = _neighbour_means(z, all_x @ map_, all_x, neighbours)
@@ -201,11 +211,9 @@ def rcsls_loss(
 _OFF = 0.01  # from length 1; rounding to 16 bits leaves 0.004
 
 
-def _unit_rows(**matrices) -> list[torch.Tensor]:  # name → rows
-    "The matrices in one type; `DataError` for rows that are not of length 1, as `normalise` makes them."
-    dtype = torch.float32
+def _check_unit_rows(**matrices):  # name → rows
+    "`DataError` for rows that are not of length 1, as `normalise` makes them."
     for name, matrix in matrices.items():
-        dtype = torch.promote_types(dtype, matrix.dtype)
         lengths = matrix.norm(dim=1)
         is_unit = (lengths - 1).abs() < _OFF  # false for NaN too
         if not is_unit.all():
@@ -214,7 +222,6 @@ def _unit_rows(**matrices) -> list[torch.Tensor]:  # name → rows
                 f"row {row} of {name} has length {float(lengths[row]):.3g}: relaxed CSLS is for "
                 "rows of length 1, take normalise(matrix)"
             )
-    return [matrix.to(dtype) for matrix in matrices.values()]
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #a2322459
 def rcsls(
@@ -235,7 +242,8 @@ def rcsls(
     all_z = _of_width(all_z, "all_z", x.shape[1])
     check_counts(neighbours=neighbours, steps=steps)
     check_numbers(0, math.inf, rate=rate)
-    x, z, all_x, all_z = _unit_rows(x=x, z=z, all_x=all_x, all_z=all_z)
+    _check_unit_rows(x=x, z=z, all_x=all_x, all_z=all_z)
+    x, z, all_x, all_z = _in_one_type(x=x, z=z, all_x=all_x, all_z=all_z)
     map_ = procrustes(x, z)
     loss, gradient = rcsls_loss(map_, x, z, all_x, all_z, neighbours)
     losses = [loss]

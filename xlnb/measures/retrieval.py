@@ -373,6 +373,10 @@ def encode(
 def _vectors(vectors, name: str) -> torch.Tensor:
     # a table of pandas may be read-only
     vectors = np.array(vectors) if hasattr(vectors, "to_numpy") else vectors
+    if getattr(vectors, "layout", torch.strided) != torch.strided:
+        raise DataError(
+            f"{name}: a sparse tensor of torch; give vectors.to_dense(), or a matrix of scipy.sparse"
+        )
     try:
         return torch.as_tensor(vectors)
     except (TypeError, ValueError, RuntimeError) as e:
@@ -504,7 +508,9 @@ def nearest_cosines(
     b = _Rows(second, "second")
     most = min(len(a), len(b))
     if not (isinstance(k, Integral) and 1 <= k <= most):
-        raise ConfigError(f"{k} neighbours among {len(a)} and {len(b)} vectors: take 1 to {most}")
+        raise ConfigError(
+            f"{k} neighbours among {len(a)} and {len(b)} vectors: give neighbours, 1 to {most}"
+        )
     dtype = torch.promote_types(a.dtype, b.dtype)
     best = [torch.full((len(x), k), -torch.inf, dtype=dtype, device=x.device) for x in (a, b)]
     for i, j, s in _cosine_blocks(a, b, block):
