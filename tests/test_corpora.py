@@ -42,6 +42,14 @@ def test_only_a_newline_ends_a_line(tmp_path, inside):
     assert list(read_text(path)) == [f"a{inside}b", "c"]
 
 
+@pytest.mark.parametrize("last", ["", "\r"])
+def test_a_file_whose_lines_end_in_carriage_returns_alone_is_refused(tmp_path, last):
+    path = write(tmp_path / "a.txt", f"a\rb{last}")
+    with pytest.raises(DataError, match=r"carriage returns alone: .*tr '\\r' '\\n'"):
+        list(read_text(path))
+    assert list(read_text(write(tmp_path / "b.txt", "a\r"))) == ["a"]
+
+
 @pytest.mark.parametrize("blank", ["", " ", "\t", "\u00a0", "\u3000", "\u202f", "\r"])
 def test_blank_lines_are_counted_once_however_often_they_are_read(tmp_path, blank):
     stream = read_text(write(tmp_path / "a.txt", f"a\n{blank}\n{blank}b\u3000\n"))

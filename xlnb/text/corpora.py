@@ -340,13 +340,24 @@ def _damaged(path, n, error) -> DataError:
     )
 
 
+def _first_line(line: str, path) -> str:
+    "Without a byte-order mark; `DataError` if it is a whole file whose lines end in carriage returns."
+    if "\r" in line.rstrip("\r\n") and not line.endswith("\n"):
+        raise DataError(
+            r"lines that end in carriage returns alone: convert the file, e.g. with tr '\r' '\n'",
+            path,
+            1,
+        )
+    return line.removeprefix("\ufeff")
+
+
 def file_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     "All lines of a file, blank ones too, without a byte-order mark and stripped of `ends` (None: of all blanks)."
     n = 0
     try:
         with open_bytes(path) as binary, TextIOWrapper(binary, "utf-8", newline="\n") as f:
             for n, line in enumerate(f, 1):
-                yield (line.removeprefix("\ufeff") if n == 1 else line).strip(ends)
+                yield (_first_line(line, path) if n == 1 else line).strip(ends)
     except UnicodeDecodeError:
         try:
             error = _not_utf8(path)
