@@ -128,6 +128,21 @@ def test_parameters_of_every_paper_are_read_under_their_current_names():
     }
 
 
+@dataclass(frozen=True)
+class StartedSettings(ToySettings):
+    init: str = "here-152f33691ee0"
+
+
+@pytest.mark.parametrize(
+    "init, counts",
+    [("here-152f33691ee0", True), ("elsewhere-1-152f33691ee0", True), ("here-94b1c0de77aa", False)],
+)
+def test_a_start_is_told_by_its_weights_and_not_by_its_folder(init, counts):
+    recipe = replace(RECIPE, Settings=StartedSettings)
+    old = record(seed=0, init=init)
+    assert bool(records_of(TOY, recipe, [old])["slow"]) == counts
+
+
 def test_a_parameter_that_came_later_is_read_as_it_was_before():
     old = record(seed=0)
     new = record(seed=0, rate=0.5)

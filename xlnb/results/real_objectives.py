@@ -53,7 +53,7 @@ from ..measures.readouts import tag_task
 from ..measures.task_sets import read_task
 from ..pretraining import pretraining
 from ..pretraining.claims import MIN_SEEDS, Claim, Comparison, interval
-from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
+from ..pretraining.experiments import Experiment, Grid, runs_from_one_start, start_identity
 from ..pretraining.held_out import cached_rows, held_out_metrics, hold_out
 from xlnb.pretraining.pretraining import (
     Phase,
@@ -768,8 +768,8 @@ def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
 
 
 def start_of(record: dict) -> str:
-    "The network that a run started from: a hash of its weights, whatever its folder is called."
-    return record["encoder"]["init"].rpartition("-")[2]
+    "The network that a run started from."
+    return start_identity(record["encoder"]["init"])
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjres1
 _UPPER = (9, 10, 11, 12)
