@@ -4,6 +4,7 @@ import pytest
 from test_evaluation import data, model, small_data  # noqa: F401  fixtures
 
 from xlnb.base.core import ConfigError, read_records
+from xlnb.pretraining.experiments import missing
 from xlnb.results import real_downstream as D
 
 SMALL = dict(langs="en,de", train_split="dev", train_examples=30)
@@ -68,6 +69,28 @@ def test_ways_that_there_are_not(model):  # noqa: F811
         D.main(["--model", model, "--way", "slow"])
     with pytest.raises(ConfigError, match="they train no network; leave way out"):
         D.main(["--model", D.BASELINES, "--way", "tuned"])
+
+
+def test_a_probe_has_all_draws_in_one_run(model):  # noqa: F811
+    with pytest.raises(ConfigError, match="seed=1 with way='probed': a run has all 3 draws"):
+        D.main(["--model", model, "--seed", "1"])
+
+
+@pytest.mark.filterwarnings("ignore:.*share a text")
+def test_trainings_of_several_seeds_stand_together(records, model):  # noqa: F811
+    for seed in (0, 1):
+        D.main(["--model", model, "--way", "tuned", "--seed", str(seed)])
+    scores = D.score_frame(read_records(D.NOTEBOOK))
+    tuned = scores[scores.system.str.endswith("fine-tuned")]
+    assert {*zip(tuned.target, tuned.seed)} == {("en", 0), ("de", 0), ("en", 1), ("de", 1)}
+
+
+def test_records_on_file_count_for_the_experiments_and_others_do_not():
+    recorded = read_records(D.NOTEBOOK)
+    assert not missing(D.EXPERIMENTS["probed"], D.RECIPE, recorded)
+    other = recorded[0] | {"parameters": recorded[0]["parameters"] | {"train_examples": 7}}
+    with pytest.raises(ConfigError, match="train_examples=7"):
+        missing(D.EXPERIMENTS["probed"], D.RECIPE, [*recorded, other])
 
 
 def test_only_tasks_with_settings_are_probed(model):  # noqa: F811

@@ -189,7 +189,7 @@ def _in_one_type(**matrices) -> list[torch.Tensor]:  # name → matrix
         dtype = torch.promote_types(dtype, matrix.dtype)
     return [matrix.to(dtype) for matrix in matrices]
 
-
+# %% ../../nbs/measures/05_linear_maps.ipynb #rcsl0005
 def rcsls_loss(
     map_,  # (width, width)
     x,

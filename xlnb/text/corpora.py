@@ -350,7 +350,7 @@ def _first_line(line: str, path) -> str:
         )
     return line.removeprefix("\ufeff")
 
-
+# %% ../../nbs/text/00_corpora.ipynb #f1lel1ne
 def file_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     "All lines of a file, blank ones too, without a byte-order mark and stripped of `ends` (None: of all blanks)."
     n = 0
