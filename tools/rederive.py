@@ -891,8 +891,16 @@ def downstream_numbers() -> list:
         "150", tags[e5][0], words[0], "300", task_score(e5, "ner", "elsewhere"), words[1],
         peak(e5, "pos"), peak(e5, "ner"), "7", entailment[0] - entailment[1], *entailment, "250",
         tags[english][1], tags[e5][1], tags[english][0], *asian,
-        "2,000", *(task_score(e5, "pos", langs, way="tuned") for langs in (["en"], "elsewhere")),
+        *(task_score(e5, "pos", [lang], way="tuned") for lang in ("ja", "zh")),
+        "2,000", tuned(e5, "ner")[1], task_score(e5, "ner", "elsewhere"), tuned(e5, "pos")[1], tags[e5][0],
+        tuned(english, "pos")[0], tuned(english, "pos")[1], tuned(english, "ner")[1],
+        *tuned(e5, "xnli"), *tuned(english, "xnli"), "100",
     ]  # fmt: skip
+
+
+def tuned(model: str, task: str) -> list[float]:
+    "In English and in the other languages, all weights trained."
+    return [task_score(model, task, langs, way="tuned") for langs in (["en"], "elsewhere")]
 
 
 def peak(model: str, task: str) -> int:
