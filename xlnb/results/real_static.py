@@ -864,6 +864,12 @@ EXPERIMENTS = {
         asdict(Settings(scored="de,en", learned_layers="", baselines=False)),
         seeds=(0, 1, 2, 3, 4),
     ),
+    "romance": Experiment(
+        "French and Spanish, beside fastText and LSA.",
+        {"e5-small": {}},
+        asdict(Settings(scored="en,es,fr", learned_layers="")),
+        seeds=(0, 1, 2, 3, 4),
+    ),
     "vectors": Experiment(
         "Four languages, beside fastText, LSA and X2Static.",
         {"e5-small": {}},
