@@ -1124,8 +1124,31 @@ def random_numbers(own) -> list:
         [continued(tasks, 150, 200, mismatched=mismatched) for tasks in ("mlm+tlm", "mrtd+trtd")]
         for mismatched in (False, True)
     )
-    behind = [{s: own(m[s]) - own(r[s]) for s in m} for m, r in (true, false)]
-    return [*difference(*false, own), "150", *difference(behind[1], behind[0], float)]
+    return [*difference(*false, own), "150", *further(false, true, own)]
+
+
+def further(far: list, near: list, own) -> tuple:  # two objectives each, the masked one first
+    "How much further replaced tokens end behind masked ones in some runs than in others."
+    behind = [{s: own(m[s]) - own(r[s]) for s in m} for m, r in (far, near)]
+    return difference(*behind, float)
+
+
+def alone_numbers(own) -> list:
+    "What replaced tokens cost where pairs are all that is read."
+    alone = [continued(tasks, 150, 200) for tasks in ("tlm", "trtd")]
+    return [*difference(*alone, own), "150", *further(alone, both_objectives(150, 200), own)]
+
+
+def rates_numbers(own) -> list:
+    "What replaced tokens cost at other rates, and masked tokens at a rate at which they move as far."
+    slow, fast = (
+        [continued(tasks, 150, 200, learning_rate=rate) for tasks in ("mlm+tlm", "mrtd+trtd")]
+        for rate in (5e-5, 2e-4)
+    )
+    _, usual = both_objectives(150, 200)
+    moves = ratios("distance", usual, fast[0])
+    lost = [-over(own, chosen) for chosen in (fast[0], usual)]
+    return [*difference(*slow, own), "150", *difference(*fast, own), min(moves), max(moves), *lost]
 
 
 def short_moves(masked: dict, replaced: dict) -> list:
@@ -1154,12 +1177,13 @@ def sceptical_numbers() -> list:
     tokens = [mean(r["run"]["tokens"] for r in chosen.values()) for chosen in (short[0], masked)]
     return [
         *heads_numbers(), *long_head_numbers(centred), *lever_numbers(centred),
-        *random_numbers(centred), *learned_numbers(),
+        *random_numbers(centred), *alone_numbers(centred), *learned_numbers(),
         *longer_numbers(centred), *english_numbers(),
         tokens[0], "200", *difference(*short, centred), tokens[1], "1,200", "0", *rates, *odds[0], *odds[1],
         min(shares), max(shares), min(far_shares), max(far_shares), "600", min(first), max(first),
         *apart(own("acc@1c-csls")), over(raw, masked), *apart(raw), *apart(hindi), *apart(german),
-        min(weights), max(weights), min(states), max(states), "150", *short_moves(*short), "1,200", "300",
+        min(weights), max(weights), min(states), max(states), "150", *short_moves(*short),
+        *rates_numbers(centred), "1,200", "300",
     ]  # fmt: skip
 
 
