@@ -149,7 +149,7 @@ def test_a_difference_inside_its_interval_is_zero():
 
 def test_records_are_those_of_the_grid(tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
-    assert real_runs() == {"layers": {}, "vectors": {}}
+    assert real_runs() == dict.fromkeys(EXPERIMENTS, {})
     append_record(RECIPE.notebook, toy_record(EQUAL, seed=3))
     other = toy_record(EQUAL, seed=4)
     other["parameters"]["contexts"] = 1
