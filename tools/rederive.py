@@ -1192,6 +1192,7 @@ def real_start_numbers() -> list:
     words, body = real_start(parts="embeddings"), real_start(parts="body")
     shuffled = real_start(parts="both", rows="shuffled")
     distilled = real_start(parts="none", distil=1.0)
+    focus, wechsel = (real_start(parts="both", rows=rows) for rows in ("focus", "wechsel"))
     leads = [difference(chosen, scratch, real_loss) for chosen in (both, words, body)]
     better = over_better_part(both, body, words, real_loss)
     tokens = mean(record["run"]["tokens"] for record in both.values())
@@ -1204,6 +1205,8 @@ def real_start_numbers() -> list:
         *difference(both, shuffled, loss_in_english),
         *difference(real_start(parts="both", dictionaries="muse"), both, real_loss),
         *difference(distilled, scratch, real_loss), *difference(both, distilled, real_loss),
+        *difference(focus, both, real_loss), *difference(focus, both, loss_in_english), "0.2",
+        *difference(both, wechsel, real_loss), *difference(both, wechsel, loss_in_english),
         mean(map(real_tags, both.values())), mean(map(words_alone, both.values())),
         *difference(both, scratch, real_tags),
     ]  # fmt: skip
