@@ -11,6 +11,7 @@ from conftest import write
 from xlnb.base.core import ConfigError, DataError, data_root
 from xlnb.text.corpora import NORMALISED, AlignedPair, Report, read_moses, read_parallel
 from xlnb.text.formats import (
+    _all_lines,
     members,
     read_bucc,
     read_cc100,
@@ -261,6 +262,18 @@ def test_lines_across_blocks(tmp_path, monkeypatch):
             )
         )
     assert e.value.line == 4
+
+
+def test_lines_that_end_in_carriage_returns_alone_are_refused_packed_too(tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    path = tmp_path / "a.tsv.zst"
+    for text, rows in (("a\tb\r\n", 1), ("a\tb", 1), ("a\tb\rc\td", None)):
+        path.write_bytes(zstandard.ZstdCompressor().compress(text.encode()))
+        if rows is None:
+            with pytest.raises(DataError, match="carriage returns alone"):
+                list(_all_lines(path))
+        else:
+            assert list(_all_lines(path)) == ["a\tb"]
 
 
 def test_zst(tmp_path):

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['NORMALISED', 'DAMAGE', 'LANGUAGES', 'SCHEMES', 'XTREME_40', 'MULTI30K_PARTS', 'Lines', 'check_stream',
-           'check_streams', 'text_lines', 'line_pairs', 'Corpus', 'AlignedPair', 'Report', 'open_bytes', 'file_lines',
-           'normalized_lines', 'existing_file', 'read_text', 'checked_rows', 'uneven_files', 'read_parallel',
-           'read_moses', 'read_tsv_pairs', 'language_code', 'from_code', 'read_tatoeba', 'read_verses', 'read_multi30k',
-           'read_ntrex', 'in_blocks', 'mismatched']
+           'check_streams', 'text_lines', 'line_pairs', 'Corpus', 'AlignedPair', 'Report', 'open_bytes', 'first_line',
+           'file_lines', 'normalized_lines', 'existing_file', 'read_text', 'checked_rows', 'uneven_files',
+           'read_parallel', 'read_moses', 'read_tsv_pairs', 'language_code', 'from_code', 'read_tatoeba', 'read_verses',
+           'read_multi30k', 'read_ntrex', 'in_blocks', 'mismatched']
 
 # %% ../../nbs/text/00_corpora.ipynb #03d2e09b
 import gzip, lzma, re, zlib
@@ -340,9 +340,13 @@ def _damaged(path, n, error) -> DataError:
     )
 
 
-def _first_line(line: str, path) -> str:
-    "Without a byte-order mark; `DataError` if it is a whole file whose lines end in carriage returns."
-    if "\r" in line.rstrip("\r\n") and not line.endswith("\n"):
+def first_line(
+    line: str,  # of a file
+    path,  # of the file
+    is_cut: bool,  # whether the file ends in it, without a line feed
+) -> str:
+    "A line without a byte-order mark; `DataError` for a whole file whose lines end in carriage returns alone."
+    if is_cut and "\r" in line.rstrip("\r"):
         raise DataError(
             r"lines that end in carriage returns alone: convert the file, e.g. with tr '\r' '\n'",
             path,
@@ -357,7 +361,9 @@ def file_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     try:
         with open_bytes(path) as binary, TextIOWrapper(binary, "utf-8", newline="\n") as f:
             for n, line in enumerate(f, 1):
-                yield (_first_line(line, path) if n == 1 else line).strip(ends)
+                yield (first_line(line, path, not line.endswith("\n")) if n == 1 else line).strip(
+                    ends
+                )
     except UnicodeDecodeError:
         try:
             error = _not_utf8(path)

@@ -28,6 +28,7 @@ from xlnb.text.corpora import (
     checked_rows,
     existing_file,
     file_lines,
+    first_line,
     normalized_lines,
     uneven_files,
 )
@@ -149,15 +150,16 @@ def _unpacked(path, blocks, ends) -> Iterator[str]:
     n = 0
     remainder = b""
     while True:
-        # a last line may lack its end
         with _readable(path, n):
-            block = next(blocks, b"\n" if remainder else None)
-        if block is None:
+            block = next(blocks, None)
+        if block is None and not remainder:
             return
-        complete, end, remainder = (remainder + block).rpartition(b"\n")
+        # a last line may lack its end
+        more = b"\n" if block is None else block
+        complete, end, remainder = (remainder + more).rpartition(b"\n")
         for line in _decoded(complete, path, n).split("\n") if end else ():
             n += 1
-            yield (line.removeprefix("\ufeff") if n == 1 else line).strip(ends)
+            yield (first_line(line, path, block is None) if n == 1 else line).strip(ends)
 
 
 def _all_lines(path: Path, ends: str | None = None) -> Iterator[str]:
