@@ -190,6 +190,7 @@ def test_the_loss_of_rcsls_takes_arrays_and_matrices_of_several_types():
     loss, gradient = rcsls_loss(torch.eye(6, dtype=torch.float64), x, z, x, z)
     for at in (torch.eye(6), torch.eye(6, dtype=torch.int64), np.eye(6, dtype=np.float32)):
         mixed, of_mixed = rcsls_loss(at, x.float(), z.numpy(), x, z.half())
+        # z is rounded to 16 bits
         assert mixed == pytest.approx(loss, abs=2e-3) and of_mixed.dtype == torch.float64
         assert torch.allclose(of_mixed, gradient, atol=2e-3)
 

@@ -87,7 +87,8 @@ def test_trainings_of_several_seeds_stand_together(records, model):  # noqa: F81
 
 def test_records_on_file_count_for_the_experiments_and_others_do_not():
     recorded = read_records(D.NOTEBOOK)
-    assert not missing(D.EXPERIMENTS["probed"], D.RECIPE, recorded)
+    for experiment in D.EXPERIMENTS.values():
+        assert not missing(experiment, D.RECIPE, recorded)
     other = recorded[0] | {"parameters": recorded[0]["parameters"] | {"train_examples": 7}}
     with pytest.raises(ConfigError, match="train_examples=7"):
         missing(D.EXPERIMENTS["probed"], D.RECIPE, [*recorded, other])

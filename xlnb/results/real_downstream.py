@@ -262,22 +262,23 @@ def _system_of(record: dict) -> str:
     return f"{name}, fine-tuned" if _way_of(record) == "tuned" else name
 
 # %% ../../nbs/results/08g_real_downstream.ipynb #08ed014b
+def _newest_of_seeds(records: list[dict]) -> dict:  # (system, task, seed) → record
+    by_seed = {}
+    for record in filter(_is_current, records):
+        parameters = record["parameters"]
+        by_seed[_system_of(record), parameters["task"], parameters.get("seed", 0)] = record
+    return by_seed
+
+
 def newest(records: list[dict]) -> dict:  # (system, task) → record
     "The newest record of each encoder, probed or tuned, and of the baselines on each task."
-    by_task = {}
-    for record in filter(_is_current, records):
-        by_task[_system_of(record), record["parameters"]["task"]] = record
-    return by_task
+    return {key[:2]: record for key, record in _newest_of_seeds(records).items()}
 
 
 def score_frame(records: list[dict]) -> pd.DataFrame:
     "The rows of the newest records, below one another; of all seeds."
-    by_seed = {}
-    for record in filter(_is_current, records):
-        seed = record["parameters"].get("seed", 0)
-        by_seed[_system_of(record), record["parameters"]["task"], seed] = record
     frames = []
-    for (model, task, _), record in by_seed.items():
+    for (model, task, _), record in _newest_of_seeds(records).items():
         frame = pd.DataFrame(record["rows"]).assign(task=task, measure=record["measure"])
         frames.append(frame if model == BASELINES else frame.assign(system=model))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
