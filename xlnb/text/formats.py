@@ -161,7 +161,7 @@ def _unpacked(path, blocks, ends) -> Iterator[str]:
             n += 1
             yield (first_line(line, path, block is None) if n == 1 else line).strip(ends)
 
-
+# %% ../../nbs/text/01_formats.ipynb #a11l1nes
 def _all_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     "`corpora`'s lines of a file, blank ones too and stripped of `ends`, also out of a zip or a .zst."
     if inside := _inside(path):
