@@ -793,6 +793,9 @@ _CAPTIONS = dict(
 )
 
 
+_THREE = _CAPTIONS | dict(langs="de,en,fr", steps=4500, pair_lines=58_000)
+
+
 _REAL = dict(
     _LEARNS,
     langs="ar,de,en,es,fi,fr,hi,ja,ru,sw,tr,zh",
@@ -820,6 +823,12 @@ EXPERIMENTS = {
             "X-Y, replaced tokens": {"tasks": "mrtd+trtd"},
         },
         _CAPTIONS,
+        _SEEDS,
+    ),
+    "direct": Experiment(
+        "Direct pairs of German and French make their sentences meet more than pairs of both with English.",
+        {**_WORLDS, **_TWINS},
+        _THREE,
         _SEEDS,
     ),
     "sampler": Experiment(

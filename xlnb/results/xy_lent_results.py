@@ -107,7 +107,7 @@ def _collapsed(record):
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #3d85a311
 # experiment → tests of retrieval and of links; all others:
-_TESTS = {"bitext": ("multi30k-2016", "gold")}
+_TESTS = dict.fromkeys(("bitext", "direct"), ("multi30k-2016", "gold"))
 
 
 _GENERATED = ("T3", "lists")
@@ -207,9 +207,9 @@ _RUNS = {
         c for other in ("m2m", "exponent") for c in _versus("sampler", "entropic", other, _BOTH)
     ],
     "xylent-03": [
-        *_versus("bitext", "X-Y", "EN-X", _BOTH),
-        *_versus("bitext", "X-Y", "X-Y, random pairs"),
-        Comparison("translation gain, nats", *_WORLDS, **_GAIN),
+        *_versus("direct", "X-Y", "EN-X", _BOTH),
+        *_versus("direct", "X-Y", "X-Y, random pairs"),
+        Comparison("translation gain, nats", ("direct", "X-Y"), ("direct", "EN-X"), **_GAIN),
     ],
     "xylent-04": _versus("bitext", "X-Y", "X-Y, a tenth of the lines", _BOTH),
     "xylent-06": _versus("bitext", "X-Y, replaced tokens", "X-Y", _BOTH),
