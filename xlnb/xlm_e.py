@@ -872,6 +872,11 @@ EXPERIMENTS = {
         _TWINS,
         dict(_CAPTIONS, steps=24_000, max_minutes=600.0),
     ),
+    "deep": Experiment(
+        "Twelve layers of 128 show which layers align, as three cannot.",
+        {arm: _TWINS[arm] for arm in ("MLM + TLM", "XLM-E")},
+        dict(_CAPTIONS, steps=6000, layers=12, max_minutes=300.0),
+    ),
     "wide": Experiment(
         "Six layers of 256 at equal FLOPs, on a GPU.",
         _TWINS,

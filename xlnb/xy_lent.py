@@ -810,6 +810,28 @@ _WORLDS = {"X-Y": {}, "EN-X": {"bitext": "en-x"}}
 
 _TWINS = {f"{name}, random pairs": {**arm, "mismatched": True} for name, arm in _WORLDS.items()}
 
+# %% ../nbs/04_xy_lent.ipynb #threela1
+_THREE_LANGUAGES = {
+    "direct": Experiment(
+        "Direct pairs of German and French make their sentences meet more than pairs of both with English.",
+        {**_WORLDS, **_TWINS},
+        _THREE,
+        _SEEDS,
+    ),
+    "vocabulary": Experiment(
+        "A vocabulary twice as large helps.",
+        {f"{rows:,} pieces": {"vocab_size": rows} for rows in (1500, 3000, 6000)},
+        _THREE,
+        (0, 1, 2),
+    ),
+    "left_out": Experiment(
+        "A wider network helps the languages that it has read, and hardly one that it has not.",
+        {f"width {width}": {"width": width} for width in (64, 128)},
+        _THREE | dict(langs="cs,de,en,fr", unseen="cs"),
+        (0, 1, 2),
+    ),
+}
+
 # %% ../nbs/04_xy_lent.ipynb #e91b5752
 EXPERIMENTS = {
     "bitext": Experiment(
@@ -825,12 +847,7 @@ EXPERIMENTS = {
         _CAPTIONS,
         _SEEDS,
     ),
-    "direct": Experiment(
-        "Direct pairs of German and French make their sentences meet more than pairs of both with English.",
-        {**_WORLDS, **_TWINS},
-        _THREE,
-        _SEEDS,
-    ),
+    **_THREE_LANGUAGES,
     "sampler": Experiment(
         "In the proportions of real bitexts, a sampler that draws every pair gives higher scores.",
         {name: {"sampler": name} for name in SAMPLERS},
