@@ -36,6 +36,7 @@ help:
 env: .venv/ready
 
 # Made again when the dependencies change. The interpreter is tried, not trusted: shims and Debian's python3 without venv exist.
+# Python compiles what is imported; pip would compile all 18,000 modules.
 .venv/ready: pyproject.toml constraints.txt
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
@@ -51,7 +52,7 @@ env: .venv/ready
 	  "$$found" -m venv --clear .venv; \
 	fi
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' $(QUIET)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]' $(QUIET)
 	@touch $@
 
 demo: env

@@ -873,7 +873,7 @@ EXPERIMENTS = {
         dict(_CAPTIONS, steps=24_000, max_minutes=600.0),
     ),
     "deep": Experiment(
-        "Twelve layers of 128 show which layers align, as three cannot.",
+        "In which of twelve thin layers translations are found best.",
         {arm: _TWINS[arm] for arm in ("MLM + TLM", "XLM-E")},
         dict(_CAPTIONS, steps=6000, layers=12, max_minutes=300.0),
     ),
