@@ -29,6 +29,7 @@ from xlnb.results.dro_runs import (
     resolve,
     trajectory_of,
     with_baseline,
+    moved_as_expected,
 )
 from xlnb.dro import DEFECTS, chi_square, score_ranking
 from xlnb.xy_lent import bitext_pairs, open_bitext
@@ -177,12 +178,26 @@ def test_by_language_moves_the_pair_that_its_languages_do_not_explain(data):
         assert max(p, key=lambda pair: p[pair] / q[pair]) == first
 
 
-def test_the_run_beneath_an_excess_is_the_arm_that_is_not_robust():
+def test_the_run_beneath_an_excess_is_the_same_run_without_an_adversary():
     shared = EXPERIMENTS["defects"].shared
-    arms = EXPERIMENTS["defects"].arms
-    beneath = baseline_of(resolve(Settings(**shared, **arms["robust, excess"])))
-    same = run_identity(RECIPE, {**shared, **arms["not robust"]})
+    beneath = baseline_of(resolve(Settings(**shared, drive="excess")))
+    same = run_identity(RECIPE, {**shared, "robust": False})
     assert {name: getattr(beneath, name) for name in same} == same
+
+
+def test_pairs_that_move_as_their_defects_should_are_ahead_of_those_that_do_not():
+    settings = Settings(langs="ar,de,en,hi,ru", seed=3)
+    bad = planted_pairs(settings)
+    up = {pair: kind in ("shuffled", "wrong language") for pair, kind in bad.items()}
+    first = {"probabilities": dict.fromkeys(bitext_pairs(settings), 0.1)}
+
+    def moved(right):
+        probabilities = {p: 0.12 if up[p] == right else 0.08 for p in bad}
+        last = {"probabilities": first["probabilities"] | probabilities}
+        p = {"langs": settings.langs, "seed": settings.seed}
+        return moved_as_expected({"parameters": p, "trajectory": [first, last]})
+
+    assert moved(True) == pytest.approx(0.2) and moved(False) == pytest.approx(-0.2)
 
 
 def test_masked_tokens_alone_move_too(tmp_path, data):

@@ -804,7 +804,7 @@ _REAL = dict(
     amounts="real",
 )
 
-
+# %% ../nbs/04_xy_lent.ipynb #worlds01
 _WORLDS = {"X-Y": {}, "EN-X": {"bitext": "en-x"}}
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from ..base.core import PALETTE, figure, label_lines
 from ..pretraining.claims import Claim, Comparison, difference_text
 from ..pretraining.reports import baseline_mean, best_layer, last_held_out, spread
-from . import continued
+from . import continued, dro_runs
 from .. import xy_lent
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #1nsh0rt4
@@ -95,16 +95,6 @@ def found_rows(arms: dict, groups: dict) -> list[dict]:  # arm → {seed: record
     return rows
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #ca6b57af
-def _ranked(by):
-    return lambda record: record["detection"][by]["auc"]
-
-
-_DETECTED = dict(
-    value=_ranked("moved by the adversary"),
-    baselines={by: _ranked(by) for by in ("loss", "text", "LSA margin")},
-)
-
-
 def _drop_elsewhere(measure):
     return lambda record: continued.mean_drop(record, measure)[True]  # in the other languages
 
@@ -210,12 +200,6 @@ _TWIN = (("bitext", "X-Y"), ("bitext", "X-Y, random pairs"))
 
 _FULL = (("continued", "masked tokens, full rate"), ("continued", "replaced tokens, full rate"))
 
-
-def _detected(arm):
-    return Comparison(
-        "damaged pairs moved most, AUC", ("defects", arm), ("defects", "not robust"), **_DETECTED
-    )
-
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #cde5d5c5
 _RUNS = {
     "xylent-01": [
@@ -240,7 +224,12 @@ _RUNS = {
         ],
     ],
     "xylent-12": [
-        *map(_detected, ("robust", "robust, excess", "robust, by language")),
+        Comparison(
+            "damaged pairs moved as expected, % of their weight",
+            ("defects", "robust"),
+            ("defects", "robust, clean"),
+            lambda record: 100 * dro_runs.moved_as_expected(record),
+        ),
         *_versus("defects", "not robust, clean", "robust, clean", measures=("acc@1c", "aer")),
     ],
     "xylent-14": [
