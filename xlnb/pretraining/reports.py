@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['LEARNED', 'DETECTED', 'BASELINE', 'current_parameters', 'without_nan', 'spread', 'interval', 'with_corpus',
-           'make_record', 'corpus_rows', 'layer_means', 'best_layer', 'baseline_mean', 'last_held_out', 'best_accuracy',
-           'nats_learned', 'tokens_to_learn', 'has_learned', 'loss_detected', 'learning_rows', 'summarise',
-           'over_tokens', 'draw_seeds', 'draw_by_layer', 'model_card', 'snapshot_card', 'write_cards']
+           'make_record', 'corpus_rows', 'layer_means', 'held_out_layer', 'best_layer', 'baseline_mean',
+           'last_held_out', 'best_accuracy', 'nats_learned', 'tokens_to_learn', 'has_learned', 'loss_detected',
+           'learning_rows', 'summarise', 'over_tokens', 'draw_seeds', 'draw_by_layer', 'model_card', 'snapshot_card',
+           'write_cards']
 
 # %% ../../nbs/pretraining/01_reports.ipynb #7eeb100b
 import json, math
@@ -184,6 +185,12 @@ def _held_out_retrieval(line: dict) -> list[float]:  # accuracy@1 by layer from 
     return [layers[layer] for layer in sorted(layers)]
 
 # %% ../../nbs/pretraining/01_reports.ipynb #1ad42494
+def held_out_layer(line: dict) -> int | None:  # a line of a record's curve
+    "The layer above 0 that is best at held-out retrieval; `None` where that was not measured."
+    accuracy = _held_out_retrieval(line)[1:]
+    return 1 + accuracy.index(max(accuracy)) if accuracy else None
+
+
 def best_layer(
     record: dict,
     test: str,
@@ -195,10 +202,10 @@ def best_layer(
     if not scores:
         return math.nan
     line = record["curve"][0 if system in ("untrained", "before") else -1]
-    held_out = _held_out_retrieval(line)[1:]
-    if not held_out or len(scores) <= len(held_out):
+    layer = held_out_layer(line)
+    if layer is None or len(scores) < len(_held_out_retrieval(line)):
         return scores[-1]
-    return scores[1 + held_out.index(max(held_out))]
+    return scores[layer]
 
 # %% ../../nbs/pretraining/01_reports.ipynb #a1b8d2e3
 def baseline_mean(
