@@ -828,7 +828,8 @@ def xy_lent_numbers() -> list:
     masked, replaced = bitext_runs("mlm+tlm"), bitext_runs("mrtd+trtd")
     gain = difference(both, english, lambda r: column(r, "held_out/tlm_gap")[-1])
     bitext = [*found_by_language(both, english), *gain, len(both)]
-    return ["1,000", *bitext, *found_by_language(replaced, masked)]
+    between = mean(found(record, "others") for record in english.values())
+    return [between, "1,000", *bitext, *found_by_language(replaced, masked)]
 
 
 def meta_xlm_numbers() -> list:
