@@ -186,7 +186,7 @@ def negative_rows(
         rows.append(row)
     return rows
 
-# %% ../../nbs/results/03b_negatives.ipynb #negnb035
+# %% ../../nbs/results/03b_negatives.ipynb #5c4a14ff
 # not in a notebook
 if __name__ == "__main__" and "__file__" in globals():
     append_record(NOTEBOOK, run(settings_from_arguments(Settings, sys.argv[1:])))
