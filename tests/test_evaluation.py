@@ -584,7 +584,7 @@ def test_a_language_that_cannot_be_read_does_not_lose_the_others(
 def test_one_bad_test_loses_neither_the_baselines_nor_the_other_languages(
     lang, settings, data, tmp_path, monkeypatch
 ):
-    "The language of learning too, whose test tells what must not choose."
+    "The training language too, whose test tells what must not choose."
     broken = tmp_path / "data"
     shutil.copytree(data, broken)
     write(broken / "xnli" / f"test-{lang}.tsv", "only one column\n" * 30)

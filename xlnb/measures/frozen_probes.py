@@ -146,7 +146,7 @@ def answers_of_scores(
 # %% ../../nbs/measures/15_frozen_probes.ipynb #f50b0014
 @dataclass
 class LayerProbes:
-    "A probe for each layer, and how good each is on dev of the language of learning."
+    "A probe for each layer, and how good each is on dev of the training language."
 
     task: LearnedTask
     layers: list[int]

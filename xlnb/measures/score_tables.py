@@ -40,7 +40,7 @@ def coverage_rows(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
 
 # %% ../../nbs/measures/12_score_tables.ipynb #a2a7780b
 def _add_means(table: pd.DataFrame, source: list[str], common: list[str]):
-    "Puts MEANS before the languages: of those that all systems have, with and without the languages of learning."
+    "Puts MEANS before the languages: of those that all systems have, with and without the training languages."
     means = {"mean": table[[*common, *source]].mean(axis=1)}
     others = table[common].mean(axis=1)
     if source:
@@ -67,7 +67,7 @@ def score_table(
     """Means or medians over seeds, in percent, and the coverage of a test by vectors that lack some of its words.
 
     `mean` is that of the languages that all systems have, as papers print it; where heads are learned, `others` leaves
-    out the languages of learning, and `gap` is how far these are ahead. Raises `ConfigError` for a task or measure
+    out the training languages, and `gap` is how far these are ahead. Raises `ConfigError` for a task or measure
     that was not evaluated."""
     choose("aggregate", aggregate, ("mean", "median"))
     rows = task_rows(scores, task, measure)

@@ -73,7 +73,7 @@ def _texts(example) -> tuple:  # of a labelled example, its words or its texts
 def leaked(
     learned: list,  # examples
     tested: list,  # examples
-    counterparts: list,  # of a parallel set, those of the language of learning
+    counterparts: list,  # of a parallel set, those of the training language
     keys: Callable = lambda example: [_texts(example)],  # example → what may have been learned
 ) -> int:
     "How many tested examples were learned in full, in this language or as their translation."
@@ -647,7 +647,7 @@ def _target_rows(run, head, source: str, target: str, counterparts: list) -> lis
 
 
 def counterparts_of(run: TaskRun, source: str) -> list:  # examples
-    "Of a parallel set its tests in the languages of learning, for `leaked`; of others nothing."
+    "Of a parallel set its tests in the training languages, for `leaked`; of others nothing."
     if not run.benchmark.parallel:
         return []
     return _joined({lang: _readable_test(run, lang) for lang in source.split(",")})
@@ -659,7 +659,7 @@ def head_rows(run: TaskRun, seed: int, targets: list[str], failures: list) -> li
     for source in learning_sources(run.settings, targets):
         try:
             head = trained_head(run, source, seed)
-        except Exception as e:  # whatever it is, other languages of learning have their rows
+        except Exception as e:  # whatever it is, other training languages have their rows
             failures.append(f"{run.task}, learned in {source}: {error_text(e)}")
             continue
         counterparts = counterparts_of(run, source)

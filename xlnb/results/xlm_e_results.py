@@ -326,7 +326,8 @@ XLM-E **{detector}** (random pairs {detector_random}), untrained {untrained}. XL
 vectors, layer 0, have {words} (random pairs {words_random}, untrained {words_untrained}): the \
 generator shares them, and it does use translations.
 
-The discriminator has learned its task. On pairs its loss is {below} nats below the base rate, \
+The discriminator detects replaced tokens well above chance, but it has not passed the learning \
+threshold of [10_claims](10_claims.ipynb). On pairs its loss is {below} nats below the base rate, \
 with an AUC of {auc}; on random pairs it is as good ({below_random}, {auc_random}). A \
 translation lowers its loss by {gain_detector} nats, its generator's by {gain_generator}. \
 ({seeds} seeds, {card}; MLM + TLM read {read_masked}, XLM-E {read_detector}.) Alignment error \
