@@ -19,10 +19,10 @@ from xlnb.pretraining.verdicts import (
     noise_like,
     oriented,
     p_value,
-    passes_on_noise,
     read_decisions,
     verdict_shares,
     verdicts_of,
+    verdicts_of_noise,
 )
 from xlnb.results import claims as C
 
@@ -104,9 +104,31 @@ def test_a_claim_about_what_is_lost_does_not_ask_what_was_learned():
     for facts in (dict(loss=4.9), dict(detected=0.1)):
         runs = runs_of(HIGH, LOW, **facts)
         assert judge_claim(AHEAD, TAGS, runs).verdict == "undecided"
-        assert judge_claim(AHEAD, replace(TAGS, gated=False), runs).verdict == "reproduced"
+        assert judge_claim(AHEAD, replace(TAGS, gate="none"), runs).verdict == "reproduced"
     few = runs_of(HIGH[:4], LOW[:4])
-    assert judge_claim(AHEAD, replace(TAGS, gated=False), few).why == "4 seeds of 5"
+    assert judge_claim(AHEAD, replace(TAGS, gate="none"), few).why == "4 seeds of 5"
+
+
+def test_a_claim_about_losses_of_pairs_asks_for_words_and_not_for_a_discriminator():
+    words = replace(TAGS, gate="words")
+    assert judge_claim(AHEAD, words, runs_of(HIGH, LOW, detected=0.1)).verdict == "reproduced"
+    assert judge_claim(AHEAD, words, runs_of(HIGH, LOW, loss=4.9)).verdict == "undecided"
+
+
+def test_a_claim_that_asks_for_more_than_a_difference_is_not_contradicted_by_no_difference():
+    "Half of the directions improve by chance alone."
+    nearly_all = Decision("directions, %", "a", "percent", 10, than=50, least=31.25)
+    by_chance = [48, 52, 55, 44, 50]
+    for values, verdict in (
+        (by_chance, "equivalent"),
+        ([95, 90, 94, 92, 96], "reproduced"),
+        ([70, 75, 68, 72, 74], "undecided"),
+        ([20, 25, 22, 18, 24], "contradicted"),
+    ):
+        turned = oriented(values, nearly_all)
+        assert verdicts_of(turned, nearly_all) == verdict
+        if verdict != "undecided":
+            assert p_value(turned, verdict, nearly_all) < 0.05
 
 
 def test_a_seed_without_a_detection_loss_hides_no_other():
@@ -121,14 +143,23 @@ def test_an_equality_that_is_reproduced_is_not_called_small():
     assert (judged.verdict, judged.small) == ("reproduced", False)
 
 
-def test_two_arms_at_the_level_of_an_untrained_network_are_not_equivalent():
-    near = (60.1, 61, 60.2, 60.9, 61)
-    for level, verdict in ((59, "equivalent"), (62, "undecided")):
+@pytest.mark.parametrize(
+    "ahead, ungated",
+    [
+        ((60.1, 61, 60.2, 60.9, 61), "equivalent"),
+        (HIGH, "reproduced"),
+        ((58, 58, 59, 57, 58), "contradicted"),
+    ],
+)
+def test_two_arms_at_the_level_of_an_untrained_network_decide_nothing(ahead, ungated):
+    for level, verdict, why in (
+        (50, ungated, ""),
+        (64, "undecided", "no better than an untrained network"),
+    ):
         floor = {"untrained": lambda record, level=level: level}
         measured = Comparison("tags, %", ("toy", "a"), ("toy", "b"), score, floor)
-        judged = judge_claim(measured, TAGS, runs_of(near, LOW))
-        assert judged.verdict == verdict and judged.small
-        assert judged.why == "" or judged.why == "no better than an untrained network"
+        judged = judge_claim(measured, TAGS, runs_of(ahead, LOW))
+        assert (judged.verdict, judged.why, judged.ungated) == (verdict, why, ungated)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +240,8 @@ def test_a_rule_that_picks_the_worst_passes_on_noise():
     finished = {"toy": {"a": {0: record}, "b": {0: record}}}
     generator = numpy_generator("worst", 0)
     unfair = Rule("gain of the worst", {"a": "toy"}, gain_of_the_worst)
-    assert passes_on_noise(unfair, TAGS, finished, generator) > 0.4
-    assert passes_on_noise(AHEAD, TAGS, finished, generator) < 0.15
+    assert verdicts_of_noise(unfair, TAGS, finished, generator)["reproduced"] > 0.4
+    assert verdicts_of_noise(AHEAD, TAGS, finished, generator)["reproduced"] < 0.15
 
 
 # ---- the frozen file, and the claims of the notebooks
@@ -256,10 +287,13 @@ def test_no_rule_that_decides_passes_on_noise(paper, measures):
         if name not in decisions:
             continue
         measured = measured_by(claim, rules, decisions[name])
-        if judge_claim(measured, decisions[name], finished).verdict == "not run":
+        verdict = judge_claim(measured, decisions[name], finished).verdict
+        if verdict == "not run":
             continue
-        share = passes_on_noise(measured, decisions[name], finished, generator)
-        assert share <= 0.2, f"{name}: {share:.0%} of noise"  # 2.5 % expected of 40
+        shares = verdicts_of_noise(measured, decisions[name], finished, generator)
+        for given in {"reproduced", verdict} & {"reproduced", "contradicted"}:
+            share = shares[given]
+            assert share <= 0.2, f"{name}: {given} in {share:.0%} of noise"  # 2.5 % expected of 40
 
 
 def test_two_modules_with_one_claim_are_refused():

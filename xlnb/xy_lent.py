@@ -822,7 +822,7 @@ _THREE_LANGUAGES = {
         "A vocabulary twice as large helps.",
         {f"{rows:,} pieces": {"vocab_size": rows} for rows in (1500, 3000, 6000)},
         _THREE,
-        (0, 1, 2),
+        (0, 1, 2, 3, 4),
     ),
     "left_out": Experiment(
         "A wider network helps the languages that it has read, and hardly one that it has not.",

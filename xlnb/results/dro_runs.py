@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['ROUNDS', 'FEW_STEPS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve', 'planted_pairs', 'damaged',
            'prepare_data', 'trajectory_of', 'make_batches', 'new_model', 'baseline_of', 'with_baseline', 'plan_of',
-           'measure_layers', 'evaluate_run', 'rankings', 'record_facts', 'moved_as_expected', 'describe']
+           'measure_layers', 'evaluate_run', 'rankings', 'record_facts', 'moves_by_defect', 'moved_as_expected',
+           'describe']
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #8ed47610
 import json, math, sys
@@ -406,13 +407,18 @@ def _rounded(part, digits=5):
 _EXPECTED = {"copies": -1, "template": -1, "shuffled": 1, "wrong language": 1}
 
 
-def moved_as_expected(record: dict) -> float:  # share of the weight; mean over the pairs
-    "How far the pairs that a seed damages moved the way that their defects should move them, also in a clean run."
+def moves_by_defect(record: dict) -> dict[str, float]:  # of DEFECTS → share of the weight
+    "How much weight the pair that a seed damages in each way has gained, also in a clean run."
     p = record["parameters"]
     ratios = weight_ratios(record["trajectory"])
     bad = planted_pairs(Settings(langs=p["langs"], seed=p["seed"]))
-    moves = [_EXPECTED[kind] * (ratios[pair] - 1) for pair, kind in bad.items()]
-    return sum(moves) / len(moves)
+    return {kind: ratios[pair] - 1 for pair, kind in bad.items()}
+
+
+def moved_as_expected(record: dict) -> float:  # share of the weight; mean over the pairs
+    "How far the pairs that a seed damages moved the way that their defects should move them, also in a clean run."
+    moves = moves_by_defect(record)
+    return sum(_EXPECTED[kind] * move for kind, move in moves.items()) / len(moves)
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #39fc2fba
 def describe(record: dict) -> str:
