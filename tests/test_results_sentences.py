@@ -86,7 +86,8 @@ def test_sentences_of_downstream_tasks():
 
 
 def test_sentences_of_all_claims():
-    numbers = claims.summary_numbers(claims.own_verdicts("tiny"), claims.real_verdicts())
+    later = claims.later_verdicts("tiny")
+    numbers = claims.summary_numbers(claims.own_verdicts("tiny"), claims.real_verdicts(), later)
     assert claims.SUMMARY.format(**numbers) in shown("10_claims")
     reasons = [numbers[name] for name in ("undetected", "few", "power")]
     assert sum(reasons) == numbers["undecided"]

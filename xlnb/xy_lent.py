@@ -828,7 +828,7 @@ _THREE_LANGUAGES = {
         "A wider network helps the languages that it has read, and hardly one that it has not.",
         {f"width {width}": {"width": width} for width in (64, 128)},
         _THREE | dict(langs="cs,de,en,fr", unseen="fr"),
-        (0, 1, 2),
+        (0, 1, 2, 3, 4),
     ),
 }
 

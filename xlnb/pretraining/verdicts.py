@@ -187,14 +187,15 @@ def _undetected(arms: dict[str, list[dict]]) -> str:
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd018c
 def _at_floor(measured: Comparison | Rule, arms: dict[str, list[dict]]) -> bool:
-    "Whether the arms of a comparison are on average no better than an untrained network."
+    "Whether the arms, or the scored arm of a rule, are on average no better than an untrained network."
     untrained = measured.baselines.get("untrained")
-    if untrained is None or isinstance(measured, Rule):
+    if untrained is None:
         return False
+    of_rule = isinstance(measured, Rule)
     lead = 0.0
-    for record in chain.from_iterable(arms.values()):
+    for record in arms[measured.scored_arm] if of_rule else chain.from_iterable(arms.values()):
         lead += measured.value(record) - untrained(record)
-    return lead >= 0 if measured.lower else lead <= 0
+    return lead >= 0 if not of_rule and measured.lower else lead <= 0
 
 
 def _not_learned(measured, gate: str, arms: dict[str, list[dict]]) -> str:  # gate: of GATES
@@ -205,14 +206,17 @@ def _not_learned(measured, gate: str, arms: dict[str, list[dict]]) -> str:  # ga
     return words or (_undetected(arms) if gate == "learned" else "")
 
 
-def _why_undecided(measured, gate: str, arms: dict[str, list[dict]]) -> str:
+def _why_undecided(measured, gate: str, arms: dict[str, list[dict]], verdict: str) -> str:
     "What a verdict by the numbers lacks; '' where nothing."
     seeds = min(map(len, arms.values()))
     if seeds < MIN_SEEDS:
         return f"{seeds} seeds of {MIN_SEEDS}"
     if reason := _not_learned(measured, gate, arms):
         return reason
-    return "no better than an untrained network" if _at_floor(measured, arms) else ""
+    # what a rule says of a change, such as that of a gap, does not hang on the level
+    levels = verdict == "equivalent" or isinstance(measured, Comparison)
+    at_floor = levels and _at_floor(measured, arms)
+    return "no better than an untrained network" if at_floor else ""
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0019
 def judge_claim(
@@ -233,7 +237,7 @@ def judge_claim(
     seen = smallest_effect(half, len(values))
     verdict = str(verdicts_of(values, decision))
     p = p_value(values, verdict, decision)
-    why = _why_undecided(measured, decision.gate, arms)
+    why = _why_undecided(measured, decision.gate, arms, verdict)
     small = decision.expects != "equal" and bool(abs(mean) + half < decision.interest)
     given = "undecided" if why else verdict
     return Verdict(given, why, mean, half, p, seen, len(values), ungated=verdict, small=small)
