@@ -207,6 +207,12 @@ def _reasons(verdicts: dict[str, Verdict]) -> dict[str, int]:  # reason → unde
     return {reason: counts[reason] for reason in ("undetected", "few", "power")}
 
 
+def _extended(ours: dict[str, Verdict], later: dict[str, Verdict]) -> int:
+    "Claims that are decided, but not by the seeds alone that were added later."
+    added = {name for name, verdict in later.items() if verdict.seeds > 1}
+    return len(added & _decided(ours) - _decided(later))
+
+
 def _differing(ours: dict[str, Verdict], real: dict[str, Verdict]) -> str:
     "Claims that are decided differently, as the end of a sentence; '' for none."
     named = []
@@ -219,13 +225,10 @@ def _differing(ours: dict[str, Verdict], real: dict[str, Verdict]) -> str:
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn3
 def summary_numbers(
-    ours: dict[str, dict[str, Verdict]],
-    real: dict[str, Verdict],
-    later: dict[str, Verdict],
+    ours: dict[str, dict[str, Verdict]], real: dict[str, Verdict], later: dict[str, Verdict]
 ) -> dict[str, int]:
     "The numbers of `SUMMARY`, of `own_verdicts`, `real_verdicts` and `later_verdicts`."
     verdicts = by_claim(ours)
-    extended = {name for name, verdict in later.items() if verdict.seeds > 1}
     counts = Counter(map(attrgetter("verdict"), verdicts.values()))
     of_real = Counter(map(attrgetter("verdict"), real.values()))
     without = len(read_decisions("own")[1])
@@ -236,7 +239,6 @@ def summary_numbers(
         "decided": len(_decided(verdicts)),
         "kept": _kept(ours),
         "hidden": _hidden(verdicts),
-        "extended": len(extended & _decided(verdicts) - _decided(later)),
         "small": sum(v.small and v.verdict != "equivalent" for v in _only_decided(verdicts)),
         "real": len(real),
         "real_decided": len(_decided(real)),
@@ -245,7 +247,7 @@ def summary_numbers(
     for name in VERDICTS:
         numbers |= {name: counts[name], f"real_{name}": of_real[name]}
     numbers |= {"real_not_run": of_real["not run"], "differing": _differing(verdicts, real)}
-    return numbers | _reasons(verdicts)
+    return numbers | _reasons(verdicts) | {"extended": _extended(verdicts, later)}
 
 # %% ../../nbs/results/10_claims.ipynb #f0rest01
 _COLOURS = {"reproduced": "blue", "equivalent": "sky", "undecided": "grey", "contradicted": "red"}

@@ -26,7 +26,7 @@ with English {rtd_pivot}.
 - **Experiments that have no two arms on record yet:** {missing}.
 - **The paper's own tables**, and the samplers on real counts, are computed again in the last sections."""
 
-
+# %% ../../nbs/results/04d_xy_lent_results.ipynb #lead0001
 def _retrieval(group, test="multi30k-2016"):
     return lambda record: xy_lent.best_score(record, test, group)
 
@@ -294,8 +294,9 @@ CLAIMS = {
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #xyrules1
 def _gain_where_read(arms: dict) -> float:  # arm → record; points; nan: nothing learned for French
-    "What width adds to the lead over an untrained network with English, less what it adds with unread French."
-    narrow, wide = arms["width 64"], arms["width 128"]
+    "What width adds to the lead with English, less what it adds with French, which is not read."
+    narrow = arms["width 64"]
+    wide = arms["width 128"]
     if max(_lead(narrow, "unseen"), _lead(wide, "unseen")) < 1:
         return math.nan
     read = _lead(wide, "pivot") - _lead(narrow, "pivot")
@@ -305,7 +306,7 @@ def _gain_where_read(arms: dict) -> float:  # arm → record; points; nan: nothi
 RULES = {
     "xylent-13": [
         Rule(
-            "lead over an untrained network: what width adds with English less that with French, points",
+            "lead over untrained: what width adds with English less with French, points",
             {"width 64": "left_out", "width 128": "left_out"},
             _gain_where_read,
         )
