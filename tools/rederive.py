@@ -358,9 +358,9 @@ def bitext_runs(tasks, bitext="x-y", sampler="entropic", lines=84_000):
     return runs("04_xy_lent", corpus="multi30k", **wanted)
 
 
-def direct_runs(bitext="x-y", sampler="entropic"):
+def direct_runs(bitext="x-y", sampler="entropic", pieces=3000):
     "Captions in three languages, of whose sentences the same network finds several times as many."
-    wanted = {"langs": "de,en,fr", "vocab_size": 3000, "pair_lines": 58_000, "mismatched": False}
+    wanted = {"langs": "de,en,fr", "vocab_size": pieces, "pair_lines": 58_000, "mismatched": False}
     return runs("04_xy_lent", corpus="multi30k", bitext=bitext, sampler=sampler, **wanted)
 
 
@@ -651,6 +651,9 @@ OWN = {
     "xlme-07": lambda: difference(
         task_runs("mlm+tlm"), task_runs("mlm"), lambda r: at_held_out_layer(r, CAPTIONS)
     ),
+    "xylent-02": lambda: difference(
+        direct_runs(pieces=6000), direct_runs(), partial(found, pair="others")
+    ),
     "xylent-03": lambda: bitext_difference("others"),
     "xylent-04": lambda: difference(
         bitext_runs("mlm+tlm"), bitext_runs("mlm+tlm", lines=8400), partial(found, pair="others")
@@ -850,7 +853,9 @@ def xy_lent_numbers() -> list:
     gain = difference(both, english, lambda r: column(r, "held_out/tlm_gap")[-1])
     bitext = [*found_by_language(both, english), *gain, len(both)]
     between = mean(found(record, "others") for record in english.values())
-    return [between, "1,000", *bitext, *found_by_language(replaced, masked)]
+    larger = difference(direct_runs(pieces=6000), both, partial(found, pair="others"))
+    opening = [between, "6,000", "3,000", *larger, "1,000"]
+    return [*opening, *bitext, *found_by_language(replaced, masked)]
 
 
 def meta_xlm_numbers() -> list:

@@ -103,7 +103,7 @@ def _collapsed(record):
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #3d85a311
 # experiment → tests of retrieval and of links; all others:
-_TESTS = dict.fromkeys(("bitext", "direct"), ("multi30k-2016", "gold"))
+_TESTS = dict.fromkeys(("bitext", "direct", "vocabulary"), ("multi30k-2016", "gold"))
 
 
 _GENERATED = ("T3", "lists")
