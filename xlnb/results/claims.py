@@ -26,6 +26,7 @@ from xlnb.pretraining.verdicts import (
     holm,
     judge_claim,
     measured_by,
+    read_computed,
     read_decisions,
     verdict_shares,
 )
@@ -150,9 +151,9 @@ def corrected(verdicts: dict[str, Verdict]) -> dict[str, float]:  # of one paper
 SUMMARY = """\
 **{claims} claims of five papers, judged with our own small networks: {reproduced} \
 reproduced, {equivalent} equivalent, {contradicted} contradicted, {undecided} undecided, \
-{not_run} not run, {without} not tested here.** Of the undecided, {undetected} test a \
-discriminator that has learned less than half of its loss (by the numbers alone {hidden} would be \
-contradicted), {few} have too few seeds or values, or arms no better than an untrained network, \
+{not_run} not run, {without} not tested here, {computed} settled by computation.** Of the \
+undecided, {undetected} test a discriminator that has learned less than half of its loss (by the numbers alone \
+{hidden} would be contradicted), {few} have too few seeds or values, or arms no better than an untrained network, \
 and {power} could have seen larger effects only. {kept} of the {decided} decided ones stay so \
 after Holm's correction over the claims of a paper; {small} are significant and smaller than any \
 effect of interest; {extended} are decided only together with seeds that were added after the first \
@@ -160,7 +161,8 @@ five had been read.
 
 **From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} \
 reproduced, {real_equivalent} equivalent, {real_contradicted} contradicted; {real_undecided} are \
-undecided, {real_not_run} have not been run. {either} claims are decided by one or the other{differing}."""
+undecided, {real_not_run} have not been run. {either} claims are decided by one or the other, \
+{settled} with those that computation settles{differing}."""
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn2
 def by_claim(ours: dict[str, dict[str, Verdict]]) -> dict[str, Verdict]:  # of `own_verdicts`
@@ -231,11 +233,10 @@ def summary_numbers(
     verdicts = by_claim(ours)
     counts = Counter(map(attrgetter("verdict"), verdicts.values()))
     of_real = Counter(map(attrgetter("verdict"), real.values()))
-    without = len(read_decisions("own")[1])
-    numbers = {
-        "claims": len(verdicts) + without,
+    no_rule = {"without": len(read_decisions("own")[1]), "computed": len(read_computed())}
+    numbers = no_rule | {
+        "claims": len(verdicts) + sum(no_rule.values()),
         "not_run": counts["not run"],
-        "without": without,
         "decided": len(_decided(verdicts)),
         "kept": _kept(ours),
         "hidden": _hidden(verdicts),
@@ -247,6 +248,7 @@ def summary_numbers(
     for name in VERDICTS:
         numbers |= {name: counts[name], f"real_{name}": of_real[name]}
     numbers |= {"real_not_run": of_real["not run"], "differing": _differing(verdicts, real)}
+    numbers["settled"] = numbers["either"] + numbers["computed"]
     return numbers | _reasons(verdicts) | {"extended": _extended(verdicts, later)}
 
 # %% ../../nbs/results/10_claims.ipynb #f0rest01
