@@ -10,6 +10,7 @@ __all__ = ['PAPERS', 'SUMMARY', 'paper_measures', 'paper_runs', 'judged', 'own_v
 # %% ../../nbs/results/10_claims.ipynb #18216fdb
 import math, re
 from collections import Counter
+from collections.abc import Callable
 from importlib import import_module
 from operator import attrgetter
 from pkgutil import iter_modules
@@ -77,13 +78,14 @@ def judged(
 
 
 def own_verdicts(
-    size: str,
-) -> dict[str, dict[str, Verdict]]:  # of the runs; paper → claim → verdict
+    size: str,  # of the runs
+    runs_of: Callable = paper_runs,  # paper, size → experiment → arm → {seed: record}
+) -> dict[str, dict[str, Verdict]]:  # paper → claim → verdict
     "The verdicts by runs of our own networks."
     decisions, _ = read_decisions("own")
     verdicts = {}
     for paper in PAPERS:
-        verdicts[paper] = judged(paper_measures(paper), decisions, paper_runs(paper, size))
+        verdicts[paper] = judged(paper_measures(paper), decisions, runs_of(paper, size))
     return verdicts
 
 # %% ../../nbs/results/10_claims.ipynb #laterc01
@@ -101,11 +103,7 @@ def _later_runs(paper: str, size: str) -> dict:  # experiment → arm → {seed:
 
 def later_verdicts(size: str) -> dict[str, Verdict]:  # of the runs; claim → verdict
     "The verdicts of our own networks by the seeds alone that were added later."
-    decisions, _ = read_decisions("own")
-    verdicts = {}
-    for paper in PAPERS:
-        verdicts |= judged(paper_measures(paper), decisions, _later_runs(paper, size))
-    return verdicts
+    return by_claim(own_verdicts(size, _later_runs))
 
 # %% ../../nbs/results/10_claims.ipynb #rea1c0l2
 def real_modules() -> list:
