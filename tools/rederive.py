@@ -1364,6 +1364,41 @@ def claims_numbers() -> list:
     return [*summary_of_claims(), "95"]
 
 
+def tags_in(record: dict, languages, when: int) -> float:
+    return 100 * mean(column(record, f"held_out/tags/{lang}")[when] for lang in languages)
+
+
+def beside_numbers() -> list:
+    "What 10_claims says beside some verdicts."
+    right, shuffled = (pulled(flag, teacher="x2static") for flag in (False, True))
+    alone = runs(
+        "07c_static_runs", langs="de,en,fr", steps=5000, transfer_steps=1000, loss="none",
+        goes_on="mlm", most_words=1000,
+    )  # fmt: skip
+    tatoeba_gained = partial(gained, test="tatoeba")
+    leads = [
+        difference(ahead, behind, tatoeba_gained)
+        for ahead, behind in ((shuffled, alone), (right, alone), (right, shuffled))
+    ]
+    scratch, both, words = (real_start(parts=p) for p in ("none", "both", "embeddings"))
+    shares = [difference(first, scratch, real_loss)[0] for first in (words, both)]
+    tokens = mean(record["run"]["tokens"] for record in both.values())
+    starts_of = starts_from("both").values()
+    others = ("de", "ru", "zh")
+    source, elsewhere = (
+        [mean(tags_in(record, langs, when) for record in starts_of) for when in (0, -1)]
+        for langs in (("en",), others)
+    )
+    untrained = mean(
+        100 * record["metrics"]["tags/en/untrained/layer/others"][2]  # of three, as for the others
+        for record in starts_of
+    )
+    return [
+        *leads[0], *leads[1], *leads[2], 100 * shares[0] / shares[1], "-08", tokens,
+        source[0] - elsewhere[0], source[1] - elsewhere[1], *elsewhere, untrained,
+    ]  # fmt: skip
+
+
 def preparation_numbers() -> list:
     record = [r for r in records("benchmarks") if r.get("measurement") == "preparation"][-1]
     tokenizers = record["tables"]["tokenizers"]
@@ -1411,7 +1446,11 @@ DERIVED = {
 }
 
 
-SCEPTICAL = "A sceptical reading"
+# notebook, section below its opening → its numbers
+SECTIONS = {
+    ("08d_real_objectives", "A sceptical reading"): sceptical_numbers,
+    ("10_claims", "What to read beside some verdicts"): beside_numbers,
+}
 
 
 def main() -> int:
@@ -1421,8 +1460,8 @@ def main() -> int:
             opening(path.stem),
             DERIVED.get(path.stem, partial(TEXT.get, path.stem, [])),
         )
-    sceptical = section("08d_real_objectives", SCEPTICAL)
-    texts[f"08d_real_objectives, {SCEPTICAL.lower()}"] = (sceptical, sceptical_numbers)
+    for (name, title), numbers in SECTIONS.items():
+        texts[f"{name}, {title.lower()}"] = section(name, title), numbers
     failed = 0
     for name, (text, expected) in texts.items():
         values = expected()

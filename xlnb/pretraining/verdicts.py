@@ -7,7 +7,7 @@ __all__ = ['COLUMNS', 'VERDICTS', 'Decision', 'read_decisions', 'read_computed',
            'Verdict', 'measured_by', 'judge_claim', 'verdict_shares', 'noise_like', 'verdicts_of_noise']
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0004
-import math
+import base64, math
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -262,22 +262,44 @@ def verdict_shares(
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0025
 _MEASURED = ("metrics", "curve", "directions")  # of a record
-_COUNTED = ("step", "tokens", "flops", "learning_rate")  # in a curve
+_KEPT = ("step", "tokens", "flops", "learning_rate", "words", "pairs", "half")  # counts and widths
 
 
 def noise_like(
     numbers,  # of a record: dicts and lists of numbers, to any depth
     generator: np.random.Generator,
+    middle: float = 0.5,
 ):
-    "The same with every measured number drawn at random, around 0.5."
+    "The same with every measured number drawn at random, around 0.5; what is named a difference, around 0."
     if isinstance(numbers, dict):
         drawn = {}
         for name, value in numbers.items():
-            drawn[name] = value if name in _COUNTED else noise_like(value, generator)
+            last = name.rpartition("/")[2]
+            around = 0.0 if last == "difference" else middle
+            drawn[name] = value if last in _KEPT else noise_like(value, generator, around)
         return drawn
     if isinstance(numbers, list):
-        return [noise_like(value, generator) for value in numbers]
-    return generator.normal(0.5, 0.1) if isinstance(numbers, float | int) else numbers
+        return [noise_like(value, generator, middle) for value in numbers]
+    return generator.normal(middle, 0.1) if isinstance(numbers, float | int) else numbers
+
+# %% ../../nbs/pretraining/05a_verdicts.ipynb #verd025b
+_PACKED = "hits"  # of a record: system → whether each word was translated, bits in base64
+
+
+def _random_bits(text: str, generator: np.random.Generator) -> str:  # both in base64
+    size = len(base64.b64decode(text))
+    return base64.b64encode(generator.bytes(size)).decode()
+
+
+def _noise_record(record: dict, generator: np.random.Generator) -> dict:
+    "A record with all that was measured drawn at random."
+    measures = {name: record[name] for name in _MEASURED if name in record}
+    drawn = record | noise_like(measures, generator)
+    if _PACKED in record:
+        drawn[_PACKED] = {
+            name: _random_bits(text, generator) for name, text in record[_PACKED].items()
+        }
+    return drawn
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0026
 def _noise_runs(
@@ -296,9 +318,7 @@ def _noise_runs(
         records = [*finished[experiment][arm].values()]
         drawn = {}
         for seed in range(seeds):
-            record = records[min(seed, len(records) - 1)]
-            measures = {name: record[name] for name in _MEASURED if name in record}
-            drawn[seed] = record | noise_like(measures, generator)
+            drawn[seed] = _noise_record(records[min(seed, len(records) - 1)], generator)
         noise.setdefault(experiment, {})[arm] = drawn
     return noise
 
