@@ -768,6 +768,8 @@ EXPERIMENTS |= {
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjgrd3
 RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
+# replaced and masked tokens, by which the papers' claims are judged
+_ARMS = ("weaker", "MRTD + TRTD, two blocks"), ("detected", "MLM + TLM")
 
 
 def real_runs() -> dict[str, dict]:  # experiment → arm → {seed: record}
@@ -1002,8 +1004,6 @@ def english_rows(
     return rows
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjclm2
-_ARMS = ("weaker", "MRTD + TRTD, two blocks"), ("detected", "MLM + TLM")
-
 CLAIMS = {
     "xlme-11": Claim(
         "Fewer alignment errors than a masked model, thanks to translations",
