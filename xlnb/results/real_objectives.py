@@ -748,6 +748,12 @@ EXPERIMENTS |= {
         {"steps": 1600, "warm_steps": 600},
         _FIVE,
     ),
+    "between": Experiment(
+        "With three blocks the generator learns too, and the rest is the same.",
+        {"MRTD + TRTD, three blocks": _REPLACED | {"generator_layers": 3}},
+        {"steps": 1200, "warm_steps": 600},
+        _FIVE,
+    ),
     "dense": Experiment(
         "A discriminator whose head has a dense layer costs less, as long a run.",
         {"MRTD + TRTD, dense head": _REPLACED | {"dense_head": True}},
