@@ -132,6 +132,20 @@ def test_a_claim_that_asks_for_more_than_a_difference_is_not_contradicted_by_no_
             assert p_value(turned, verdict, nearly_all) < 0.05
 
 
+def test_nothing_is_asked_of_the_generator_of_a_discriminator_that_has_learned():
+    "Runs with one are asked for what was replaced, the others for words."
+    runs = runs_of(HIGH, LOW, detected=0.6)
+    weak = runs_of(HIGH, LOW, loss=4.9, detected=0.6)
+    masked = runs_of(HIGH, LOW)["toy"]["b"]
+    for finished in (runs, weak, {"toy": weak["toy"] | {"b": masked}}):
+        assert judge_claim(AHEAD, TAGS, finished).verdict == "reproduced"
+    unread = runs_of(HIGH, LOW, loss=4.9)["toy"]["b"]
+    judged = judge_claim(AHEAD, TAGS, {"toy": weak["toy"] | {"b": unread}})
+    assert judged.verdict == "undecided" and "word frequency: b" in judged.why
+    words = judge_claim(AHEAD, replace(TAGS, gate="words"), weak)
+    assert words.verdict == "undecided" and "word frequency: a" in words.why
+
+
 def test_a_seed_without_a_detection_loss_hides_no_other():
     runs = runs_of(HIGH, LOW, detected=0.3)
     del runs["toy"]["a"][0]["curve"][0]["held_out/text_rtd_loss"]

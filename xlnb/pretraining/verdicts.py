@@ -30,7 +30,7 @@ from .reports import DETECTED, loss_detected, without_nan
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0007
 _EXPECTATIONS = ("more", "less", "equal")
-# words, and what was replaced where there is a discriminator | words alone | nothing
+# words, or what was replaced where there is a discriminator | words, of its generator too | nothing
 _GATES = ("learned", "words", "none")
 
 
@@ -202,12 +202,21 @@ def _at_floor(measured: Comparison | Rule, arms: dict[str, list[dict]]) -> bool:
     return lead >= 0 if not of_rule and measured.lower else lead <= 0
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd018d
+def _masked(arms: dict[str, list[dict]]) -> dict[str, list[dict]]:
+    "The records without a discriminator: nothing is measured in the generator of one."
+    masked = {}
+    for arm, records in arms.items():
+        masked[arm] = [record for record in records if math.isnan(loss_detected(record))]
+    return masked
+
+
 def _not_learned(measured, gate: str, arms: dict[str, list[dict]]) -> str:  # gate: of _GATES
     "Which networks have not learned what is asked; '' for none."
     if gate == "none":
         return ""
-    words = unlearned(measured, arms)
-    return words or (_undetected(arms) if gate == "learned" else "")
+    if gate == "words":
+        return unlearned(measured, arms)
+    return unlearned(measured, _masked(arms)) or _undetected(arms)
 
 
 def _why_undecided(measured, gate: str, arms: dict[str, list[dict]], verdict: str) -> str:
