@@ -36,7 +36,7 @@ def record_of(seed, score, loss=4.0, detected=None):
         end |= {"held_out/text_rtd_base_loss": 0.4, "held_out/text_rtd_loss": 0.4 * (1 - detected)}
     return {
         "parameters": {"seed": seed},
-        "losses": ["mlm"],
+        "losses": ["mlm"] if detected is None else ["mlm", "tlm", "mrtd", "trtd"],
         "curve": [end],
         "metrics": {"tags": score},
     }
@@ -132,18 +132,31 @@ def test_a_claim_that_asks_for_more_than_a_difference_is_not_contradicted_by_no_
             assert p_value(turned, verdict, nearly_all) < 0.05
 
 
-def test_nothing_is_asked_of_the_generator_of_a_discriminator_that_has_learned():
-    "Runs with one are asked for what was replaced, the others for words."
-    runs = runs_of(HIGH, LOW, detected=0.6)
-    weak = runs_of(HIGH, LOW, loss=4.9, detected=0.6)
-    masked = runs_of(HIGH, LOW)["toy"]["b"]
-    for finished in (runs, weak, {"toy": weak["toy"] | {"b": masked}}):
-        assert judge_claim(AHEAD, TAGS, finished).verdict == "reproduced"
-    unread = runs_of(HIGH, LOW, loss=4.9)["toy"]["b"]
-    judged = judge_claim(AHEAD, TAGS, {"toy": weak["toy"] | {"b": unread}})
-    assert judged.verdict == "undecided" and "word frequency: b" in judged.why
-    words = judge_claim(AHEAD, replace(TAGS, gate="words"), weak)
-    assert words.verdict == "undecided" and "word frequency: a" in words.why
+def on_pairs(finished, nats):
+    "The same runs, with a masked loss on pairs so many nats below word frequency."
+    for records in finished["toy"].values():
+        for record in records.values():
+            record["curve"][-1] |= {"held_out/tlm_unigram": 6.0, "held_out/tlm": 6.0 - nats}
+    return finished
+
+
+def test_a_generator_is_asked_for_words_of_text_alone():
+    "Its discriminator for half of its loss, and a masked network for words of pairs too."
+    for gate, verdict in (("learned", "reproduced"), ("words", "undecided")):
+        runs = on_pairs(runs_of(HIGH, LOW, detected=0.6), 0.4)
+        assert judge_claim(AHEAD, replace(TAGS, gate=gate), runs).verdict == verdict
+    weak = judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW, loss=4.9, detected=0.6))
+    assert weak.verdict == "undecided" and "generator is not 0.5 nats" in weak.why
+    detector = on_pairs(runs_of(HIGH, LOW, detected=0.6), 0.4)["toy"]["a"]
+    masked = runs_of(HIGH, LOW, loss=4.9)["toy"]["b"]
+    judged = judge_claim(AHEAD, TAGS, {"toy": {"a": detector, "b": masked}})
+    assert judged.verdict == "undecided" and "word frequency: b (seed 0" in judged.why
+
+
+def test_a_discriminator_without_a_loss_has_not_learned():
+    "One whose loss is no number, or that was measured on pairs alone."
+    judged = judge_claim(AHEAD, TAGS, runs_of(HIGH, LOW, detected=math.nan))
+    assert judged.verdict == "undecided" and "a (no value in one seed)" in judged.why
 
 
 def test_a_seed_without_a_detection_loss_hides_no_other():
@@ -308,10 +321,12 @@ def test_a_column_that_is_not_there_is_refused():
 def check_on_noise(name, measured, decision, finished, generator):
     "Of noise a rule says at most once in five that the claim holds, or the opposite where that is its verdict."
     verdict = judge_claim(measured, decision, finished).verdict
-    if verdict == "not run" or decision.expects == "equal":  # which noise is
+    given = {verdict} if decision.expects == "equal" else {"reproduced", verdict}  # noise is equal
+    given &= {"reproduced", "contradicted"}
+    if verdict == "not run" or not given:
         return
     shares = verdicts_of_noise(measured, decision, finished, generator)
-    for given in {"reproduced", verdict} & {"reproduced", "contradicted"}:
+    for given in given:
         share = shares[given]
         assert share <= 0.2, f"{name}: {given} in {share:.0%} of noise"  # 2.5 % expected of 40
 

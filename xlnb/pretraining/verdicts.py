@@ -26,11 +26,11 @@ from xlnb.pretraining.claims import (
     unlearned,
     values_of,
 )
-from .reports import DETECTED, loss_detected, without_nan
+from .reports import DETECTED, LEARNED, loss_detected, nats_learned, without_nan
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0007
 _EXPECTATIONS = ("more", "less", "equal")
-# words, or what was replaced where there is a discriminator | words, of its generator too | nothing
+# words; with a discriminator words of text, and half of its own loss | words alone | nothing
 _GATES = ("learned", "words", "none")
 
 
@@ -177,17 +177,42 @@ def measured_by(
     return by_name[wanted]
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd018b
+def _has_discriminator(record: dict) -> bool:
+    return not {"mrtd", "trtd"}.isdisjoint(record.get("losses", ()))
+
+
 def _undetected(arms: dict[str, list[dict]]) -> str:
     "Arms whose discriminators keep more than half of the base rate's loss; '' for none."
     poor = []
     for arm, records in arms.items():
-        least = min(without_nan(map(loss_detected, records)), default=1)
-        if least < DETECTED:
-            percent = math.floor(100 * least + 1e-6)  # 49.9 is less than 50
-            poor.append(f"{arm} ({percent}% in one seed)")
+        shares = [*map(loss_detected, filter(_has_discriminator, records))]
+        if all(share >= DETECTED for share in shares):
+            continue
+        measured = without_nan(shares)
+        percent = f"{math.floor(100 * min(measured) + 1e-6)}%" if measured else "no value"
+        poor.append(f"{arm} ({percent} in one seed)")  # 49.9 is less than 50
     named = "; ".join(poor)
     said = f"the discriminator has learned less than {DETECTED:.0%} of its loss: {named}"
     return said if named else ""
+
+# %% ../../nbs/pretraining/05a_verdicts.ipynb #verd18b2
+def _masked(arms: dict[str, list[dict]]) -> dict[str, list[dict]]:
+    "The records of networks that predict masked tokens, and have no discriminator."
+    masked = {}
+    for arm, records in arms.items():
+        masked[arm] = [record for record in records if not _has_discriminator(record)]
+    return masked
+
+
+def _weak_generators(arms: dict[str, list[dict]]) -> str:
+    "Arms whose generators do not predict text half a nat better than word frequency; '' for none."
+    weak = []
+    for arm, records in arms.items():
+        for record in filter(_has_discriminator, records):
+            if not nats_learned(record, record["curve"][-1]).get("MLM", math.nan) >= LEARNED:
+                weak.append(f"{arm} (seed {record['parameters']['seed']})")
+    named = "; ".join(weak)
+    return f"the generator is not {LEARNED} nats below word frequency: {named}" if named else ""
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd018c
 def _at_floor(measured: Comparison | Rule, arms: dict[str, list[dict]]) -> bool:
@@ -202,21 +227,14 @@ def _at_floor(measured: Comparison | Rule, arms: dict[str, list[dict]]) -> bool:
     return lead >= 0 if not of_rule and measured.lower else lead <= 0
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd018d
-def _masked(arms: dict[str, list[dict]]) -> dict[str, list[dict]]:
-    "The records without a discriminator: nothing is measured in the generator of one."
-    masked = {}
-    for arm, records in arms.items():
-        masked[arm] = [record for record in records if math.isnan(loss_detected(record))]
-    return masked
-
-
 def _not_learned(measured, gate: str, arms: dict[str, list[dict]]) -> str:  # gate: of _GATES
     "Which networks have not learned what is asked; '' for none."
     if gate == "none":
         return ""
     if gate == "words":
         return unlearned(measured, arms)
-    return unlearned(measured, _masked(arms)) or _undetected(arms)
+    masked = arms if measured.learned else _masked(arms)
+    return unlearned(measured, masked) or _weak_generators(arms) or _undetected(arms)
 
 
 def _why_undecided(measured, gate: str, arms: dict[str, list[dict]], verdict: str) -> str:

@@ -749,7 +749,7 @@ EXPERIMENTS |= {
         _FIVE,
     ),
     "between": Experiment(
-        "With three blocks the generator learns too, and the rest is the same.",
+        "With three blocks both networks of every seed learn, and the verdicts are the same.",
         {"MRTD + TRTD, three blocks": _REPLACED | {"generator_layers": 3}},
         {"steps": 1200, "warm_steps": 600},
         _FIVE,
