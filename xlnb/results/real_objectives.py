@@ -754,6 +754,10 @@ EXPERIMENTS |= {
         {"steps": 1200, "warm_steps": 600},
         _FIVE,
     ),
+}
+
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjgr2f
+EXPERIMENTS |= {
     "dense": Experiment(
         "A discriminator whose head has a dense layer costs less, as long a run.",
         {"MRTD + TRTD, dense head": _REPLACED | {"dense_head": True}},
