@@ -229,6 +229,7 @@ def differences(text: str, expected: list) -> list[str]:
 XLM_E = "03_xlm_e"
 CAPTIONS = "multi30k-2016"
 _LOCAL = {
+    "layers": 3,
     "relative_bias_init": "local",
     "mismatched": False,
     "contrast": 0.0,
