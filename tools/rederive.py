@@ -1109,6 +1109,18 @@ def weaker_numbers(own) -> list:
     ]  # fmt: skip
 
 
+def between_numbers(own) -> list:
+    "Against a generator of three blocks."
+    masked, _ = both_objectives(1200, 600)
+    replaced = continued("mrtd+trtd", 1200, 600, generator_layers=3)
+    on_pairs = partial(below_words, "tlm", "tlm_unigram")
+    return [
+        "1,200", *ends(partial(share_detected, "text"), replaced), *ends(on_pairs, replaced),
+        *difference(masked, replaced, own), *ends(top_on_tatoeba, replaced),
+        *difference(masked, replaced, lowest_error),
+    ]  # fmt: skip
+
+
 def start_numbers(own) -> list:
     "The difference after other lengths and from other heads."
     masked, _ = both_objectives(150, 200)
@@ -1166,7 +1178,8 @@ def sceptical_numbers() -> list:
     own = partial(change, "own", layers=UPPER)
     centred = own("acc@1c")
     return [
-        *learned_numbers(), *weaker_numbers(centred), *start_numbers(centred), *not_it_numbers(centred),
+        *learned_numbers(), *weaker_numbers(centred), *between_numbers(centred), *start_numbers(centred),
+        *not_it_numbers(centred),
         *damage_numbers(own), *english_numbers(), "1,200", "300",
     ]  # fmt: skip
 
