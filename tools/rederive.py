@@ -1364,7 +1364,7 @@ def beside_numbers() -> list:
     on_pairs = (below_words("tlm", "tlm_unigram", r) for r in against_two_blocks().values())
     return [
         *leads[0], *leads[1], *leads[2], 100 * shares[0] / shares[1], "-08", tokens,
-        "1,200", short_of[0], "1,600", short_of[1], 0.5 - min(on_pairs), "1,600",
+        "1,200", short_of[0], "1,600", short_of[1], 0.5 - min(on_pairs), "1,600", "1,200",
         source[0] - elsewhere[0], source[1] - elsewhere[1], *elsewhere, untrained,
     ]  # fmt: skip
 
