@@ -209,7 +209,9 @@ def _weak_generators(arms: dict[str, list[dict]]) -> str:
     weak = []
     for arm, records in arms.items():
         for record in filter(_has_discriminator, records):
-            if not nats_learned(record, record["curve"][-1]).get("MLM", math.nan) >= LEARNED:
+            # of a run that continues another, that one's, as in `has_learned`
+            learned = record.get("base_learned") or nats_learned(record, record["curve"][-1])
+            if not learned.get("MLM", math.nan) >= LEARNED:
                 weak.append(f"{arm} (seed {record['parameters']['seed']})")
     named = "; ".join(weak)
     return f"the generator is not {LEARNED} nats below word frequency: {named}" if named else ""
