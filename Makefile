@@ -3,7 +3,7 @@
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
 #   make test    lint, the notebooks as lessons, tests/ without what is marked slow: about a quarter of an hour on two cores
 #   make test-all                    also the notebooks that train, and the slow tests; owed before a release
-#   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
+#   make quick   between commits, about ten minutes on two cores: lint, the repository as a whole, the fast tests of tests/
 #   make campaigns                   damaged files, kills and full disks by the hundred: hours; make test has a small part
 #   make render nb=text/11_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
@@ -109,7 +109,7 @@ campaigns: env
 	XLNB_CAMPAIGNS=full PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 -m campaign tests $(QUIET)
 
 # Left out: files in which networks train or processes are started, and single tests of 20 s and more. What is left takes
-# 6 minutes of one core.
+# a quarter of an hour of one core.
 LONG := $(patsubst %,tests/test_%.py,benchmarks continued dro_runs experiments gpu_check jupyterlab learning meta_xlm \
           papermill reports scale training xlm_e xy_lent)
 QUICK_TESTS := $(filter-out $(LONG),$(wildcard tests/test_*.py))
