@@ -7,7 +7,7 @@ from operator import itemgetter
 import pytest
 from warm import run_module
 
-from xlnb.base.core import ConfigError, DataError
+from xlnb.base.core import ConfigError, DataError, repo_root
 from xlnb.pretraining import experiments
 from xlnb.pretraining.experiments import (
     Experiment,
@@ -312,6 +312,24 @@ def test_a_figure_has_a_panel_for_what_is_on_record():
     assert [ax.get_title(loc="left") for ax in plot_grid(groups, measures).axes] == ["x"]
     with pytest.raises(ConfigError, match="any of these measures: y"):
         plot_grid(groups, {"y": measures["y"]})
+
+
+TRAINS = r'^ +"if (\w+):\\n",\n +"    (?:record = (?:run|measure)\(|_run_)'
+
+
+@pytest.mark.parametrize(
+    "notebook, parameter",
+    [
+        (path.stem, found[1])
+        for path in sorted(repo_root().glob("nbs/results/*.ipynb"))
+        if (found := re.search(TRAINS, path.read_text(encoding="utf-8"), re.M))
+    ],
+)
+def test_every_arm_names_the_parameter_without_which_its_notebook_trains_nothing(
+    notebook, parameter
+):
+    runs = [run for e in recipe_of(notebook).experiments.values() for _, run in e.runs()]
+    assert runs and all(run.get(parameter) for run in runs)
 
 
 def test_runs_of_one_size_of_several_notebooks():

@@ -148,6 +148,7 @@ def run(s: Settings) -> dict:
 
 # %% ../../nbs/results/03b_negatives.ipynb #negnb029
 _RANDOM = {"mismatched": True}
+_GENERATOR = {"negatives": "generator"}  # named: without it the notebook trains nothing
 EXPERIMENTS = {
     "negatives": Experiment(
         "A discriminator aligns if what it is shown does not agree with the translation.",
@@ -156,9 +157,9 @@ EXPERIMENTS = {
             "blind generator, random pairs": {"negatives": "apart"} | _RANDOM,
             "shuffled words": {"negatives": "shuffled"},
             "shuffled words, random pairs": {"negatives": "shuffled"} | _RANDOM,
-            "the paper's masks": {"masks": "paper"},
-            "λ 1": {"rtd_weight": 1.0},
-            "λ 50": {"rtd_weight": 50.0},
+            "the paper's masks": _GENERATOR | {"masks": "paper"},
+            "λ 1": _GENERATOR | {"rtd_weight": 1.0},
+            "λ 50": _GENERATOR | {"rtd_weight": 50.0},
         },
         {},
         (0, 1, 2, 3, 4),
