@@ -229,6 +229,38 @@ def test_without_sentence_transformers_their_phase_is_left_out(place, monkeypatc
     assert "encode: left out: it needs sentence-transformers" in capsys.readouterr().out
 
 
+def test_fine_tuning_beside_another_library(place, monkeypatch):
+    "With a loop of our own where the Trainer lacks accelerate."
+    if not G.findable("accelerate"):
+        monkeypatch.setattr(G, "findable", lambda name: True)
+        monkeypatch.setattr(G, "trainer", plain_training)
+    G.finetune(place)
+    half, single = records(place.runs.parent / "results")
+    assert (half["case"], single["case"]) == ("bf16", "fp32")
+    assert half["tokens"] > 64 and half["per_second"].keys() == {"xlnb", "other"}
+    assert "as fast as the Trainer" in [*G.goals(place)][0]
+
+
+def plain_training(network, tokenizer, items, steps, precision, examples):
+    "One example at a time."
+    import torch
+
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+
+    def run():
+        for ids, label in zip(items.ids, items.targets):
+            network(torch.tensor([ids]), labels=torch.tensor([label])).loss.backward()
+            optimizer.step()
+
+    return run
+
+
+def test_without_accelerate_fine_tuning_is_left_out(place, monkeypatch, capsys):
+    monkeypatch.setattr(G, "findable", lambda name: name != "accelerate")
+    G.finetune(place)
+    assert "finetune: left out: transformers' Trainer needs accelerate" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_tests_pass_fail_or_are_left_out(place, tmp_path, capsys):
     head = "import pytest\n"

@@ -12,6 +12,7 @@ bias    the step with gated relative bias against the step without
 veco    the step of CA-MLM + TLM: losses one after the other, at once, and with the gradient into the partner
 align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links
 encode  sentences/s of one encoder by this library and by sentence-transformers, in turns
+finetune    examples/s of fine-tuning one network by this library and by the Trainer of transformers, in turns
 csls    seconds of CSLS of all words with all words, and whether it finds what brute force finds
 captions  the experiment `wide` of XLM-E, its runs side by side; retrieval and word alignment by layer
 bible   its experiment `bible`, two runs side by side, those on translations first
@@ -24,7 +25,7 @@ names. Without CUDA nothing is done.
 
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
 numpy, pandas, scipy, tqdm; `meta` also babel; `tests` also pytest, and leaves out files of tests that need more than
-is here, as `encode` is left out without sentence-transformers.
+is here, as `encode` is left out without sentence-transformers, and `finetune` without accelerate.
 """
 
 import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
@@ -56,6 +57,7 @@ NEEDED = (
 )
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`:
 # to be aligned.
+# `finetuned`: steps, width, layers.
 # `csls`: words of each of two languages, width.
 # `learning`: phase → paper, its experiment, how many runs side by side, what differs from its
 # settings, from its arms.
@@ -73,6 +75,7 @@ SHAPES = {
         head=(65_536, 500_000, 768),
         attention=(65_536, (128, 256, 512, 1024, 2048, 4096)),
         sentences=(8192, 768, 12),
+        finetuned=(300, 768, 12),
         pairs=192,
         csls=(200_000, 300),
         learning={
@@ -90,6 +93,7 @@ SHAPES = {
         head=(512, 3000, 32),
         attention=(512, (64, 128)),
         sentences=(64, 64, 2),
+        finetuned=(2, 64, 2),
         pairs=24,
         csls=(500, 16),
         learning={
@@ -637,6 +641,46 @@ def sentence_transformer(folder, width: int, device: str, dtype: str, batch_size
     return lambda texts: reader.encode(texts, **plain)
 
 
+def finetune(o):
+    "An untrained network in bf16, and in float32."
+    if not findable("accelerate"):
+        return say("finetune: left out: transformers' Trainer needs accelerate")
+    for precision in ("bf16", "fp32"):
+        measured(o, "finetune", precision, tuning, precision)
+    end(o, "finetune")
+
+
+def tuning(o, precision: str) -> dict:
+    from xlnb.results.benchmarks import fine_tuning
+
+    free(o)
+    return fine_tuning(trainer, *o.shape["finetuned"], device=o.device, precision=precision)
+
+
+def trainer(network, tokenizer, items, steps: int, precision: str, examples: int):
+    "A function that trains so many steps by transformers' Trainer."
+    from tempfile import gettempdir
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+    rows = [{"input_ids": ids, "labels": label} for ids, label in zip(items.ids, items.targets)]
+    asked = TrainingArguments(
+        output_dir=gettempdir(),  # nothing is saved
+        max_steps=steps,
+        per_device_train_batch_size=examples,
+        learning_rate=2e-5,
+        weight_decay=0.01,
+        bf16=precision == "bf16",
+        use_cpu=network.device.type == "cpu",
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    collator = DataCollatorWithPadding(tokenizer)
+    teacher = Trainer(network, asked, data_collator=collator, train_dataset=rows)
+    return teacher.train
+
+
 def csls(o):
     "The first time it loads what it needs; then by the size of blocks: of large ones a GPU has fewer to start."
     measured(o, "csls", "first time", mining, None)
@@ -788,6 +832,7 @@ PHASES = {
     "veco": veco,
     "align": align,
     "encode": encode,
+    "finetune": finetune,
     "csls": csls,
     **{name: functools.partial(learning, phase=name) for name in SHAPES["base"]["learning"]},
 }
@@ -807,9 +852,10 @@ LIMITS = {
     "veco": 45,
     "align": 60,
     "encode": 60,
+    "finetune": 90,
     "csls": 55,
-    "captions": 250,
-    "bible": 240,
+    "captions": 200,
+    "bible": 200,
     "meta": 160,
 }
 
@@ -907,6 +953,9 @@ def goals(o):
             yield (
                 f"encode, {r['case']}: {r['ratio']:.2f} × as fast as sentence-transformers, 1 or more"
             )
+    for r in on_record(o, "finetune"):
+        if "per_second" in r:
+            yield f"finetune, {r['case']}: {r['ratio']:.2f} × as fast as the Trainer, 1 or more"
     for r in on_record(o, "csls"):
         if "agree" in r:
             yield (

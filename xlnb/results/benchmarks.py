@@ -8,7 +8,7 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'ATTENTION_FORMS'
            'seconds_of', 'compare', 'ratios', 'resident', 'peak_memory', 'fresh', 'head_of', 'Clock', 'watch',
            'time_by_part', 'crossing_step', 'translators', 'build_memory', 'growth_step', 'growth_cases', 'csls_check',
            'aligning', 'answering', 'learning', 'reading', 'evaluating', 'notebook_seconds', 'measure_distil', 'main',
-           'newest', 'attention_times', 'encoding', 'on_gpu', 'gpu_numbers']
+           'newest', 'attention_times', 'encoding', 'fine_tuning', 'on_gpu', 'gpu_numbers']
 
 # %% ../../nbs/results/11_benchmarks.ipynb #92f46c95
 import csv, ctypes, gc, json, os, resource, subprocess, sys, time
@@ -72,11 +72,13 @@ from ..training.objectives import MaskIds, mask_tokens, network_inputs, vocabula
 # %% ../../nbs/results/11_benchmarks.ipynb #e40b3497
 from xlnb.training.training import (
     StepBatches,
+    TrainingConfig,
     accumulate_gradients,
     batches_ahead,
     keep_freed_memory,
     make_optimizer,
     step_work,
+    update,
 )
 from xlnb.encoder.loading import (
     layer_states,
@@ -90,6 +92,8 @@ from ..measures.alignment import align
 from xlnb.measures.finetuning import (
     IGNORED,
     FineTuned,
+    ItemBatches,
+    Items,
     KINDS as TASK_KINDS,
     answers_of,
     by_length,
@@ -109,7 +113,7 @@ from xlnb.measures.retrieval import (
     rows_in_block,
     usual_layer,
 )
-from ..measures.task_sets import TASK_SETS, read_task, task_languages
+from ..measures.task_sets import TASK_SETS, Labelled, read_task, task_languages
 from ..pretraining.plans import product_rate
 from ..pretraining.pretraining import loss_names, network_config, step_tokens, training_config
 from .. import veco
@@ -1984,6 +1988,61 @@ def encoding(
         "cosine": float(cosines.min()),
     }
 
+# %% ../../nbs/results/11_benchmarks.ipynb #ftun0002
+_EXAMPLES_A_STEP = 32
+_MADE_UP_LABELS = ("0", "1", "2")
+
+
+def _made_up_task(tokenizer, many: int) -> Items:  # texts of some 40 words
+    texts = sentences(len(tokenizer), many, 1, "fine-tuning", median_words=40)
+    examples = [Labelled(str(n), (text,), str(n % 3)) for n, text in enumerate(texts)]
+    return TASK_KINDS["classification"].read(examples, tokenizer, _MADE_UP_LABELS, _LONGEST)
+
+
+def _our_updates(network, tokenizer, items: Items, steps: int, precision: str):
+    "A function that trains so many steps, each as in `train_head`."
+    model = FineTuned(network.train(), "classification", _MADE_UP_LABELS)
+    batches = ItemBatches(items, 1, _EXAMPLES_A_STEP, 0, tokenizer, network)
+    config = TrainingConfig(steps, 2e-5, clip_norm=1.0, precision=precision)
+    optimizer = make_optimizer(model, config)
+
+    def run():
+        for step in range(steps):
+            update(model, optimizer, batches, config, step, Path())
+
+    return run
+
+# %% ../../nbs/results/11_benchmarks.ipynb #ftun0003
+def fine_tuning(
+    other,  # function of network, tokenizer, items, steps, precision, examples a step: another library's training
+    steps: int,
+    width: int,
+    layers: int,
+    device: str,
+    precision: str,  # fp32 | bf16
+    repeats: int = 3,
+) -> dict:
+    "Examples a second by `finetuning` and by another library, in turns, of one network and its copy."
+    with TemporaryDirectory() as folder, quietly():
+        _untrained_bert(folder, width, layers, 30_000)
+        tokenizer = load_model_tokenizer(folder)
+        ours, theirs = (
+            new_head(folder, "classification", _MADE_UP_LABELS).to(device) for _ in range(2)
+        )
+    examples = _EXAMPLES_A_STEP * steps
+    items = _made_up_task(tokenizer, examples)
+    calls = {
+        "xlnb": _our_updates(ours, tokenizer, items, steps, precision),
+        "other": other(theirs, tokenizer, items, steps, precision, _EXAMPLES_A_STEP),
+    }
+    seconds = compare(calls, repeats, device)
+    return {
+        "steps": steps,
+        "tokens": sum(items.lengths()),
+        "per_second": {name: examples / median(times) for name, times in seconds.items()},
+        **ratios(seconds, "xlnb")["other"],
+    }
+
 # %% ../../nbs/results/11_benchmarks.ipynb #gpu135751
 def on_gpu() -> dict:  # (phase, case) → record
     "Measurements at size base, the newest of each case; without what found no room."
@@ -2005,6 +2064,7 @@ _ASKED_OF_GPU = {
     "attention in one pass": ("attention", "in one pass, length 512"),
     "compiled FlexAttention": ("attention", "FlexAttention, length 512"),
     "sentences a second": ("encode", "bfloat16"),
+    "fine-tuning beside the Trainer": ("finetune", "bf16"),
 }
 
 
