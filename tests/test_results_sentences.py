@@ -1,12 +1,12 @@
 "Sentences of the results notebooks: their numbers come from the records again, and are those that are shown."
 
-import json
+import json, re
 
 import pytest
 from conftest import ROOT
 
-from xlnb.base.core import read_records
-from xlnb.pretraining.experiments import runs_of_size
+from xlnb.base.core import ConfigError, read_records
+from xlnb.pretraining.experiments import finished_runs, recipe_of, run_rows, runs_of_size
 from xlnb.results import (
     benchmarks,
     claims,
@@ -34,6 +34,38 @@ def shown(notebook: str) -> list[str]:
         for output in cell.get("outputs", [])
     ]
     return ["".join(text) for text in outputs]
+
+
+def counted(path) -> list[tuple[str, int, int]]:
+    "Experiment, runs on record and runs in all, as the tables of a notebook show them."
+    rows = r"<td[^>]*>(\w+)</td><td[^>]*>[^<]*</td><td[^>]*>(\d+)</td><td[^>]*>(\d+)</td>"
+    tables = [
+        html
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for output in cell.get("outputs", [])
+        if "runs on record" in (html := "".join(output.get("data", {}).get("text/html", "")))
+    ]
+    return [(row[0], *map(int, row[1:])) for html in tables for row in re.findall(rows, html)]
+
+
+def runs_on_record(stem: str) -> set[tuple[str, int, int]]:
+    "The same for the experiments of a notebook; empty where it has none."
+    try:
+        recipe = recipe_of(stem)
+    except ConfigError:
+        return set()
+    runs = finished_runs(recipe.experiments, recipe, read_records(recipe.notebook))
+    rows = run_rows(recipe.experiments, runs)
+    return {(row["experiment"], row["runs on record"], row["of"]) for row in rows}
+
+
+@pytest.mark.slow
+def test_tables_count_the_runs_that_are_on_record():
+    paths = sorted(ROOT.glob("nbs/**/*.ipynb"))
+    known = set().union(*(runs_on_record(path.stem) for path in paths))
+    assert len(known) > 40
+    for path in paths:
+        assert set(counted(path)) <= known, path.stem
 
 
 def finished(size: str, *notebooks: str) -> dict:

@@ -153,9 +153,9 @@ reproduced, {equivalent} equivalent, {contradicted} contradicted, {undecided} un
 undecided, {undetected} test a discriminator that has learned less than half of its loss (by the numbers alone \
 {hidden} would be contradicted), {few} have too few seeds or values, or arms no better than an untrained network, \
 and {power} could have seen larger effects only. {kept} of the {decided} decided ones stay so \
-after Holm's correction over the claims of a paper; {small} are significant and smaller than any \
-effect of interest; {extended} are decided only together with seeds that were added after the first \
-five had been read.
+after Holm's correction over the claims of a paper; of {small} the interval leaves out zero \
+though the effect is smaller than that of interest; {extended} are decided only together with seeds \
+that were added after the first five had been read.
 
 **From a real encoder, {real_decided} of {real} claims are decided**: {real_reproduced} \
 reproduced, {real_equivalent} equivalent, {real_contradicted} contradicted; {real_undecided} are \
@@ -182,8 +182,9 @@ def _reason(verdict: Verdict) -> str:  # why it is undecided: 'undetected', 'few
     return "few" if verdict.why else "power"
 
 
-def _hidden(verdicts: dict[str, Verdict]) -> int:  # that the numbers alone would contradict
-    return sum(v.ungated == "contradicted" != v.verdict for v in verdicts.values())
+def _hidden(verdicts: dict[str, Verdict]) -> int:  # without the gate they would be contradicted
+    undetected = (v for v in verdicts.values() if _reason(v) == "undetected")
+    return sum(v.ungated == "contradicted" != v.verdict for v in undetected)
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn4
 def _kept(ours: dict[str, dict[str, Verdict]]) -> int:  # decided claims that stay so when corrected
