@@ -41,6 +41,8 @@ CASES = {
     "causal, no bias": dict(lengths=[200], causal=True, biased=False),
     "hidden keys": dict(heads=2, lengths=[40, 140, 20], masked=True),
     "hidden keys, causal": dict(lengths=[40, 200], masked=True, causal=True),
+    "padding": dict(lengths=[5, 210, 200], masked=[0, 90, 150]),
+    "padding, causal": dict(lengths=[5, 210, 200], masked=[0, 90, 150], causal=True, restart=True),
     "positions start again": dict(heads=2, lengths=[150, 31], restart=True),
     "and are long": dict(lengths=[220, 2, 1], restart=True),
     "and keys are hidden": dict(lengths=[31, 150], restart=True, masked=True),
@@ -62,8 +64,10 @@ def batch_of(lengths, restart, generator, heads, dim, limit, tables, gated, bias
     bias = torch.randn(heads, tables, 2 * limit + 1, generator=generator) if biased else None
     seconds = [max(n // 3, 1) if restart and n > 1 else n for n in lengths]
     visible = (torch.rand(total, generator=generator) < 0.8) if masked else None
-    if masked:
+    if masked is True:
         visible[: lengths[0]] = False  # a sequence whose rows see nothing
+    elif masked:  # tokens of each, before padding
+        visible = torch.cat([torch.arange(n) < seen for n, seen in zip(lengths, masked)])
     return (qkv, gates, bias), seconds, visible, torch.randn(total, heads, dim, generator=generator)
 
 
@@ -107,7 +111,7 @@ def differences(case: str, device: str, dtype=torch.float32) -> dict:
     grad = grad.to(device, dtype)
     qkv, gates, bias = leaves
     borders = torch.tensor([0, *itertools.accumulate(given["lengths"])], device=device)
-    blocks = A.row_blocks(borders, torch.tensor(seconds, device=device), len(qkv))
+    blocks = A.row_blocks(borders, torch.tensor(seconds, device=device), len(qkv), visible)
     form = A.Bias(limit, given["tables"], causal)
     at = torch.arange(-form.reach, form.reach + 1, device=device).clamp(-limit, limit) + limit
     table = None if bias is None else bias[:, :, at]
@@ -219,6 +223,10 @@ def test_an_encoder_is_the_same_in_one_pass(interpreted, case):
     assert found["states"] < 1e-6 and found["gradients"] < 5e-4
 
 
+def test_tiles_of_leading_keys_do_not_read_the_mask(interpreted):
+    assert interpreted["unread mask"] == 0
+
+
 def test_other_positions_are_read_with_the_matrix(interpreted):
     assert interpreted["odd positions"] == 0
 
@@ -306,7 +314,7 @@ def test_blocks_hold_every_token_once():
     seconds = torch.tensor([1, 50, 64, 10])
     blocks = A.row_blocks(borders, seconds, 400)
     rows = []
-    for start, length, second, first in blocks.tolist():
+    for start, length, second, first, _ in blocks.tolist():
         end = min(first + 64, second if first < second else length)
         rows += range(start + first, start + end)
     assert rows == [*range(400)]
@@ -328,7 +336,7 @@ def test_near_tiles_are_those_that_hold_a_distance_within_the_limit(causal, tabl
         for n in row[:many]
     }
     wanted = set()
-    for b, (_, length, second, first) in enumerate(blocks.tolist()):
+    for b, (_, length, second, first, _) in enumerate(blocks.tolist()):
         if first >= length:
             continue
         position = first if first < second else first - second
@@ -347,8 +355,12 @@ def test_near_tiles_are_those_that_hold_a_distance_within_the_limit(causal, tabl
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case, dtype",
+    [(case, torch.bfloat16) for case in CASES]
+    + [(case, torch.float16) for case in ("blocks and a rest", "separate tables", "128 wide")],
+    ids=str,
+)
 def test_on_a_gpu_in_16_bits(case, dtype):
     if why := A.attention_obstacle(torch.device("cuda"), dtype, 64):
         pytest.skip(why)
@@ -386,6 +398,19 @@ def test_a_compiled_block_has_no_break_in_its_graph():
         compiled = model(ids).last_hidden_state
     assert relative(compiled, plain.double()) < 2e-2
     compiled.float().sum().backward()
+
+
+def unread_mask() -> float:
+    "By how much outputs and gradients change if the first key, in a tile before padding, is hidden after all."
+    borders = torch.tensor([0, 128])
+    visible = torch.arange(128) < 80
+    blocks = A.row_blocks(borders, borders.diff(), 128, visible)
+    qkv = torch.randn(128, 3, 1, 32, generator=torch_generator("unread mask")).requires_grad_()
+    found = []
+    for mask in (visible, visible & (torch.arange(128) > 0)):
+        out = A.gated_attention(qkv, blocks, visible=mask)
+        found.append(torch.cat([out.flatten(), torch.autograd.grad(out.sum(), qkv)[0].flatten()]))
+    return float((found[0] - found[1]).detach().abs().max())
 
 
 def odd_positions() -> int:
@@ -441,6 +466,7 @@ if __name__ == "__main__":
             {
                 "cases": {case: differences(case, "cpu") for case in CASES},
                 "encoders": {str(case): encoder_differences(*case) for case in ENCODERS},
+                "unread mask": unread_mask(),
                 "odd positions": odd_positions(),
                 "short mask": short_mask(),
                 "benchmark": benchmark(),

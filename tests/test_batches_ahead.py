@@ -1,6 +1,6 @@
 "Batches of the next step, made in a thread while a step is computed; sums of many groups, read once a step."
 
-import os, signal, threading
+import signal, threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,7 +218,7 @@ def test_training_that_raises_ends_the_thread(tmp_path, spare, monkeypatch, wher
 def test_an_interrupt_saves_the_step_and_ends_the_thread(tmp_path, spare, alone):
     def interrupt(step, sums):
         if step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "ahead", Batches(), on_step=interrupt)

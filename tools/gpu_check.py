@@ -29,7 +29,7 @@ is here, as `encode` is left out without sentence-transformers, and `finetune` w
 """
 
 import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
@@ -325,21 +325,28 @@ def throughput(o, micro: int, **how) -> dict:
 
 
 def tests(o, files=None):
-    "The tests marked `gpu`, all files at the same time: most of it is compilation."
+    "The tests marked `gpu`: those of attention, which compile most, alone, then all other files at the same time."
     files = files or [
         p
         for p in sorted((ROOT / "tests").glob("test_*.py"))
         if "\n@pytest.mark.gpu" in p.read_text()
     ]
     known = {r["case"] for r in on_record(o, "tests") if not {"error", "left_out"} & r.keys()}
-    with ExitStack() as stack:
-        begun = {p: stack.enter_context(test_process(o, p)) for p in files if p.name not in known}
-        for path, process in begun.items():
-            measured(o, "tests", path.name, outcome, path, process)
+    left = [path for path in files if path.name not in known]
+    many = [path for path in left if path.name == MOST_TESTS]
+    for group, workers in ((many, os.cpu_count()), ([p for p in left if p not in many], 2)):
+        with together() as begun:
+            for path in group:
+                test_process(o, path, workers, begun)
+            for path, process in zip(group, begun):
+                measured(o, "tests", path.name, outcome, path, process)
     end(o, "tests")
 
 
-def test_process(o, path: Path):
+MOST_TESTS = "test_attention.py"
+
+
+def test_process(o, path: Path, workers: int, begun: list):
     command = [
         sys.executable,
         "-m",
@@ -348,34 +355,48 @@ def test_process(o, path: Path):
         "gpu",
         "-p",
         "no:cacheprovider",
-        *(["-n", "4"] if findable("xdist") else []),  # most of it is compilation
+        *(["-n", str(workers)] if findable("xdist") else []),  # most of it is compilation
         f"--junitxml={report(o, path)}",
     ]
-    return running([*command, path], report(o, path, "log"))
+    start([*command, path], report(o, path, "log"), begun)
+
+
+def start(command: list, log: Path, begun: list, **variables):
+    "Begin a process in a group of its own, which those that it starts end with."
+    with open(log, "w") as said:
+        begun.append(
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment() | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        )
 
 
 @contextmanager
-def running(command: list, log: Path, **variables):
-    "A process that ends with the block; a training has the time to save its last step."
-    with open(log, "w") as said:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment() | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-        )
+def together():
+    "A list of processes, which end with the block; a training has the time to save its last step."
+    begun = []
     try:
-        yield process
+        yield begun
     finally:
-        process.send_signal(signal.SIGINT)
-        # of four side by side within the 30 s that `finish` waits
-        try:
-            process.wait(6)
-        except subprocess.TimeoutExpired:
-            process.kill()  # a checkpoint gets its name when it is whole
-        process.wait()
+        send(begun, signal.SIGINT)
+        late = time.monotonic() + 15  # within the GRACE of the phase
+        while any(process.poll() is None for process in begun) and time.monotonic() < late:
+            time.sleep(0.1)
+        send(begun, signal.SIGKILL)  # a checkpoint gets its name when it is whole
+        for process in begun:
+            process.wait()
+
+
+def send(processes: list, number: int):
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
 
 
 def report(o, path: Path, kind="xml") -> Path:
@@ -536,7 +557,8 @@ def attention(o):
 
     tokens, lengths = o.shape["attention"]
     for form in ATTENTION_FORMS if o.device == "cuda" else ("without bias", "matrix"):
-        for length in lengths:
+        # which is compiled anew for each length
+        for length in (512, 2048) if form == "FlexAttention" else lengths:
             case = f"{form}, length {length}"
             measured(o, "attention", case, attending, form, length, tokens)
     end(o, "attention")
@@ -754,15 +776,12 @@ def learning(o, phase: str):
     failed = []
     todo.sort(key=lambda run: mismatched(run[1]))
     for group in (todo[k : k + side] for k in range(0, len(todo), side)):
-        with ExitStack() as stack:
-            begun = [
-                (
-                    f"{arm}, seed {given['seed']}",
-                    stack.enter_context(run_process(o, phase, given, len(group))),
-                )
-                for arm, given in group
-            ]
-            failed += [run for run, process in begun if process.wait()]
+        with together() as begun:
+            for _, given in group:
+                run_process(o, phase, given, len(group), begun)
+            ends = [process.wait() for process in begun]
+        runs = [f"{arm}, seed {given['seed']}" for arm, given in group]
+        failed += [run for run, status in zip(runs, ends) if status]
         for _, given in group:
             say(run_folder(o, given).with_suffix(".log").read_text()[-1500:])
     if failed:
@@ -777,7 +796,7 @@ def unrecorded(o, phase: str) -> list:  # arm, parameters
     return not_recorded(experiment, recipe, read_records(recipe.notebook))
 
 
-def run_process(o, phase: str, given: dict, side: int):  # runs that share the cores
+def run_process(o, phase: str, given: dict, side: int, begun: list):  # runs that share the cores
     folder = run_folder(o, given)
     run = json.dumps({**given, "out": str(folder)})
     command = [
@@ -791,9 +810,8 @@ def run_process(o, phase: str, given: dict, side: int):  # runs that share the c
         "--device",
         o.device,
     ]
-    return running(
-        command, folder.with_suffix(".log"), OMP_NUM_THREADS=str(max(1, os.cpu_count() // side))
-    )
+    threads = str(max(1, os.cpu_count() // side))
+    start(command, folder.with_suffix(".log"), begun, OMP_NUM_THREADS=threads)
 
 
 def run_folder(o, given: dict) -> Path:
@@ -844,19 +862,19 @@ WHOLE = 25 * 60
 GRACE = 30
 LIMITS = {
     "data": 900,
-    "tests": 130,
+    "tests": 300,
     "speed": 250,
     "memory": 35,
-    "attention": 110,
+    "attention": 150,
     "bias": 105,
     "veco": 45,
     "align": 60,
     "encode": 60,
     "finetune": 90,
     "csls": 55,
-    "captions": 200,
-    "bible": 200,
-    "meta": 160,
+    "captions": 130,
+    "bible": 120,
+    "meta": 100,
 }
 
 
@@ -894,6 +912,8 @@ def findable(name) -> bool:
 def run_phase(name: str, o):
     "In a process of its own; asked to stop, it stops what it has started."
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if name == "data":
+        os.nice(15)  # the other phases are timed
     if o.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:

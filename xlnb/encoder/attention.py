@@ -33,7 +33,10 @@ def row_blocks(
     borders: Tensor,  # (sequences + 1,): 0, the running sums of the lengths
     seconds: Tensor,  # (sequences,): where positions start again; the length where they do not
     total: int,  # tokens
-) -> Tensor:  # (blocks, 4) int32: first token, length, start of the second sentence, first row
+    visible: Tensor | None = None,  # (tokens,): 0 for keys that no query sees; None: all are seen
+) -> (
+    Tensor
+):  # (blocks, 5) int32: first token, length, start of the second sentence, first row, `_lead`
     "Blocks of rows, none of which lies in two sentences."
     lengths = borders.diff()
     sides = torch.stack([seconds, lengths - seconds], 1).flatten()
@@ -47,7 +50,15 @@ def row_blocks(
     second = seconds[sequence]
     first = (number - (ends - many)[side]) * _SIDE + second * (side % 2)
     length = torch.where(is_block, lengths[sequence], 0)
-    return torch.stack([borders[:-1][sequence], length, second, first], 1).int().contiguous()
+    lead = (lengths if visible is None else _lead(visible, borders))[sequence]
+    return torch.stack([borders[:-1][sequence], length, second, first, lead], 1).int().contiguous()
+
+
+def _lead(visible: Tensor, borders: Tensor) -> Tensor:  # (sequences,)
+    "Tokens of each sequence before the first that is hidden."
+    hidden = F.pad((visible == 0).cumsum(0), (1, 0))  # among the tokens before each
+    first = torch.searchsorted(hidden, hidden[borders[:-1]], right=True) - 1
+    return first.minimum(borders[1:]) - borders[:-1]
 
 # %% ../../nbs/encoder/00_attention.ipynb #aea989a1
 # kernels run step by step in Python, on a CPU: for tests
@@ -199,13 +210,14 @@ def _seen(visible, i, j, end, S):
 # %% ../../nbs/encoder/00_attention.ipynb #b1af55ac
 @_jit
 def _block(blocks, n):
-    "First token, length, start of the second sentence; first row, the one after its sentence, first position."
-    start = tl.load(blocks + n * 4)
-    length = tl.load(blocks + n * 4 + 1)
-    second = tl.load(blocks + n * 4 + 2)
-    first = tl.load(blocks + n * 4 + 3)
+    "First token, length, start of the second sentence; first row, the one after its sentence, first position; lead."
+    start = tl.load(blocks + n * 5)
+    length = tl.load(blocks + n * 5 + 1)
+    second = tl.load(blocks + n * 5 + 2)
+    first = tl.load(blocks + n * 5 + 3)
+    lead = tl.load(blocks + n * 5 + 4)
     end = tl.where(first < second, second, length)
-    return start, length, second, first, end, first - tl.where(first < second, 0, second)
+    return start, length, second, first, end, first - tl.where(first < second, 0, second), lead
 
 # %% ../../nbs/encoder/00_attention.ipynb #704407b1
 @_jit
@@ -215,14 +227,14 @@ def _down(n, size):
 
 
 @_jit
-def _ranges(begin, end, first, position, S):
+def _ranges(begin, end, first, position, lead, S):
     "Columns of a sentence for a block of rows: left of the near ones, near up to `right`, whole tiles, all."
     complete = begin + _down(end - begin, S.columns)
     if S.causal:
         end = tl.minimum(end, first + S.rows)
         complete = tl.minimum(complete, begin + _down(first + 1 - begin, S.columns))
     if S.masked:
-        complete = begin
+        complete = tl.minimum(complete, begin + _down(lead - begin, S.columns))
     left = begin
     right = complete
     if S.biased:
@@ -284,11 +296,12 @@ def _over_sentence(
     columns,
     first,  # row of the block
     position,  # of that row
+    lead,  # keys before the first that is hidden
     S,
 ):
     "A step over all columns of a sentence, for a block of rows: far ones, near ones, and those that are looked at."
     begin = columns[2]
-    left, right, complete, end = _ranges(begin, columns[3], first, position, S)
+    left, right, complete, end = _ranges(begin, columns[3], first, position, lead, S)
     if S.biased:
         far = left + complete - right
         state = step(state, rows, columns, (begin, far, left, right - left), _FAR, False, S)
@@ -347,7 +360,7 @@ def _store(
 # %% ../../nbs/encoder/00_attention.ipynb #da1aea89
 @_jit
 def _forward(qkv, gates, tables, visible, blocks, out, lse, tokens, S: tl.constexpr):
-    start, length, second, first, last, position = _block(blocks, tl.program_id(0))
+    start, length, second, first, last, position, lead = _block(blocks, tl.program_id(0))
     if first >= length:
         return
     head = tl.program_id(1)
@@ -364,7 +377,7 @@ def _forward(qkv, gates, tables, visible, blocks, out, lse, tokens, S: tl.conste
         begin, end, table = _sentence(side, length, second, first, tables, head, S)
         columns = ((keys, values, visible + start), table, begin, end)
         state = (acc, total, top)
-        acc, total, top = _over_sentence(_read_on, state, rows, columns, first, position, S)
+        acc, total, top = _over_sentence(_read_on, state, rows, columns, first, position, lead, S)
     acc, mass = _normed(acc, total, top)
     base = out + start.to(tl.int64) * S.out_stride + head * S.dim
     _store(base, i, S.out_stride, last, acc, S)
@@ -488,7 +501,7 @@ def _row_tile(
 def _backward_queries(
     qkv, grad, gates, tables, visible, blocks, lse, deltas, dqkv, dgates, ends, tokens, S: tl.constexpr
 ):  # fmt: skip
-    start, length, second, first, last, position = _block(blocks, tl.program_id(0))
+    start, length, second, first, last, position, lead = _block(blocks, tl.program_id(0))
     if first >= length:
         return
     head = tl.program_id(1)
@@ -503,7 +516,9 @@ def _backward_queries(
         begin, end, table = _sentence(side, length, second, first, tables, head, S)
         columns = ((keys, values, visible + start), table, begin, end)
         state = (dq, dgate, (_no_rows(S), _no_rows(S)))
-        dq, dgate, past = _over_sentence(_queries_on, state, rows, columns, first, position, S)
+        dq, dgate, past = _over_sentence(
+            _queries_on, state, rows, columns, first, position, lead, S
+        )
         _store_ends(ends, past, numbers[0], head, side, S)
     queries, _, _ = _head_of(dqkv, start, head, S)
     _store(queries, i, S.stride, last, dq * S.scale, S)
@@ -541,7 +556,7 @@ def _keys_on(state, block, rows, span, KIND, CHECKED, S):
 
 # %% ../../nbs/encoder/00_attention.ipynb #2467ae65
 @_jit
-def _row_ranges(begin, end, first, position, S):
+def _row_ranges(begin, end, first, position, is_seen, S):
     "Rows that see a block of columns: from `lo`; from `middle` unchecked; near from `left` to `right`; whole."
     lo = begin
     middle = begin
@@ -552,8 +567,8 @@ def _row_ranges(begin, end, first, position, S):
         after = _down(first + S.columns - 1 - begin + S.rows - 1, S.rows)
         middle = tl.minimum(begin + after, complete)
     if S.masked:
-        middle = lo
-        complete = lo
+        middle = tl.where(is_seen, middle, lo)
+        complete = tl.where(is_seen, complete, lo)
     left = middle
     right = complete
     if S.biased:
@@ -566,10 +581,11 @@ def _row_ranges(begin, end, first, position, S):
 
 # %% ../../nbs/encoder/00_attention.ipynb #963b5087
 @_jit
-def _keys_of_sentence(state, block, rows, first, S):
+def _keys_of_sentence(state, block, rows, first, lead, S):
     begin = rows[3]
+    is_seen = tl.minimum(first + S.columns, block[3]) <= lead
     end = rows[4]
-    lo, middle, left, right, complete = _row_ranges(begin, end, first, block[4], S)
+    lo, middle, left, right, complete = _row_ranges(begin, end, first, block[4], is_seen, S)
     near: tl.constexpr = _NEAR if S.biased else _NONE
     if S.causal:
         state = _keys_on(state, block, rows, (lo, middle, 0, 0), near, True, S)
@@ -584,7 +600,7 @@ def _keys_of_sentence(state, block, rows, first, S):
 def _backward_keys(
     qkv, grad, gates, tables, visible, blocks, lse, deltas, dqkv, tokens, S: tl.constexpr
 ):  # fmt: skip
-    start, length, second, first, last, position = _block(blocks, tl.program_id(0))
+    start, length, second, first, last, position, lead = _block(blocks, tl.program_id(0))
     if first >= length:
         return
     head = tl.program_id(1)
@@ -599,7 +615,7 @@ def _backward_keys(
         begin, end, table = _sentence(side, length, second, first, tables, head, S)
         block = (k, v, j, last, position, visible + start, table)
         rows = (tensors, start, head, begin, end)
-        dk, dv = _keys_of_sentence((dk, dv), block, rows, first, S)
+        dk, dv = _keys_of_sentence((dk, dv), block, rows, first, lead, S)
     _, keys, values = _head_of(dqkv, start, head, S)
     _store(keys, j, S.stride, last, dk * S.scale, S)
     _store(values, j, S.stride, last, dv, S)
@@ -624,13 +640,14 @@ def near_tiles(
     causal: bool = False,
 ) -> tuple[Tensor, Tensor]:  # (tables · shifts, 2·blocks), (tables · shifts,)
     "The tiles at each near shift, by table: 2·block + sentence of the columns, first in the row; and how many."
-    _, length, second, first = blocks.T
+    _, length, second, first, _ = blocks.T
     is_second = first >= second
     position = first - torch.where(is_second, second, 0)
     side = torch.arange(2, device=blocks.device)
     begin = second[:, None] * side
     end = torch.where(side == 0, second[:, None], length[:, None])
-    shifts = torch.tensor(_near_shifts(limit), device=blocks.device) * _SIDE
+    near = _near_shifts(limit)
+    shifts = torch.arange(near.start, near.stop, device=blocks.device) * _SIDE
     column = begin + position[:, None] + shifts[:, None, None]
     there = (column >= begin) & (column < end) & (first < length)[:, None]
     if causal:
@@ -677,7 +694,7 @@ def _gated_gradients(
     S,
 ):
     "Gradients of a tile's scores, times the gates of its rows."
-    start, length, second, first, last, position = block
+    start, length, second, first, last, position, _ = block
     begin, end = _borders(side, length, second)
     _, keys, values = _head_of(tensors[0], start, head, S)
     i = first + tl.arange(0, S.rows)
@@ -908,7 +925,7 @@ def _check_shapes(qkv, blocks, gates, table, visible, bias: Bias):
         )
     tokens, _, heads, _ = qkv.shape
     for name, tensor, shape in (
-        ("blocks, as row_blocks makes them,", blocks, (len(blocks), 4)),
+        ("blocks, as row_blocks makes them,", blocks, (len(blocks), 5)),
         ("gates", gates, (heads, tokens)),
         ("table", table, (heads, bias.tables, 2 * bias.reach + 1)),
         ("visible", visible, (tokens,)),
@@ -919,7 +936,7 @@ def _check_shapes(qkv, blocks, gates, table, visible, bias: Bias):
 # %% ../../nbs/encoder/00_attention.ipynb #75e03ac7
 def gated_attention(
     qkv: Tensor,  # (tokens, 3, heads, head width): queries, keys and values of all sequences, one after the other
-    blocks: Tensor,  # of `row_blocks`
+    blocks: Tensor,  # of `row_blocks`, with the same `visible`
     gates: Tensor | None = None,  # (heads, tokens); None: 1
     table: Tensor
     | None = None,  # (heads, tables, 2·reach + 1), of distances from -reach on; None: no bias

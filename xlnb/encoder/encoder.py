@@ -1050,7 +1050,7 @@ def _add_fused(
         seconds = _seconds_of(context.second_starts, flat, borders, row, token)
     if seconds is None:
         return False
-    blocks = row_blocks(borders, seconds, len(row))
+    blocks = row_blocks(borders, seconds, len(row), token)
     context.fused = _fused(encoder, blocks, token, is_causal)
     return True
 

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import (
     ElectraConfig,
     ElectraForMaskedLM,
@@ -1874,16 +1875,27 @@ class _AttentionInputs:
         self.positions = torch.arange(length, device=device)[None]
         borders = torch.arange(0, tokens + 1, length, device=device)
         self.blocks = row_blocks(borders, borders.diff(), tokens)
+        # every eighth sequence has a tenth of padding
+        is_late = torch.arange(length, device=device) >= length - length // 10
+        is_short = torch.arange(batch, device=device) % 8 == 0
+        self.visible = ~(is_short[:, None] & is_late).flatten()
+        self.padded = row_blocks(borders, borders.diff(), tokens, self.visible)
         self.bias = Bias(self.relative.max_distance)
         self.tiles = near_tiles(self.blocks, *self.bias)
         with torch.no_grad():
             self.relative.weight.normal_(generator=g)
 
 # %% ../../nbs/results/11_benchmarks.ipynb #attn0003
-def _in_one_pass(x: _AttentionInputs):
+def _flash(x: _AttentionInputs):
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return torch.nn.functional.scaled_dot_product_attention(*x.parts)
+
+
+def _in_one_pass(x: _AttentionInputs, padded: bool = False):
     table = bias_to_reach(x.relative, x.bias.reach)
     gates = x.gate.transpose(0, 1).flatten(1)
-    return gated_attention(x.qkv, x.blocks, gates, table, None, x.bias, x.tiles)
+    blocks, visible = (x.padded, x.visible) if padded else (x.blocks, None)
+    return gated_attention(x.qkv, blocks, gates, table, visible, x.bias, x.tiles)
 
 
 def _with_matrix(x: _AttentionInputs):
@@ -1902,13 +1914,21 @@ ATTENTION_FORMS = {
         lambda x: torch.nn.functional.scaled_dot_product_attention(*x.parts),
         lambda x: x.parts,
     ),
+    "without bias, FlashAttention": (_flash, lambda x: x.parts),
     "in one pass": (_in_one_pass, lambda x: [x.qkv, x.gate, x.relative.weight]),
+    "in one pass, padding": (
+        partial(_in_one_pass, padded=True),
+        lambda x: [x.qkv, x.gate, x.relative.weight],
+    ),
     "matrix": (_with_matrix, lambda x: [*x.parts, x.gate, x.relative.weight]),
     "FlexAttention": (_with_functions, lambda x: [*x.parts, x.gate, x.relative.weight]),
 }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #attn0004
-_CALLS = 10  # in a row, since a call is over before the next one has been begun
+def _calls(
+    form: str, length: int
+) -> int:  # in a row, since short ones are over before the next has been begun
+    return 3 if form == "matrix" and length >= 2048 else 10
 
 # %% ../../nbs/results/11_benchmarks.ipynb #attn004b
 def attention_times(form: str, length: int, tokens: int, device="cuda", repeats: int = 7) -> dict:
@@ -1916,21 +1936,22 @@ def attention_times(form: str, length: int, tokens: int, device="cuda", repeats:
     x = _AttentionInputs(length, tokens, device)
     call, leaves = ATTENTION_FORMS[choose("form", form, ATTENTION_FORMS)]
     grad = torch.randn_like(call(x))
+    many = _calls(form, length)
 
     def forward():
         with torch.no_grad():
-            for _ in range(_CALLS):
+            for _ in range(many):
                 call(x)
 
-    def both(calls=_CALLS):
+    def both(calls=many):
         for _ in range(calls):
             torch.autograd.grad(call(x), leaves(x), grad)
 
     both(1)
     taken = peak_memory(partial(both, 1), device)
     seconds = compare({"forward": forward, "both": both}, repeats, device)
-    ms = [1e3 * t / _CALLS for t in seconds["both"]]
-    forward_ms = 1e3 * median(seconds["forward"]) / _CALLS
+    ms = [1e3 * t / many for t in seconds["both"]]
+    forward_ms = 1e3 * median(seconds["forward"]) / many
     spread = {"low": min(ms), "high": max(ms)}
     return {"forward_ms": forward_ms, "both_ms": median(ms), **spread, "bytes": taken}
 

@@ -184,7 +184,9 @@ class _StepSums:
         names = chain.from_iterable(map(self._names, out, out.values()))
         positions = [self.positions.get(name, len(self.positions)) for name in names]
         values = torch.cat([value.to(self.total).flatten() for value in out.values()])
-        self.total.index_add_(0, torch.tensor(positions, device=values.device), values)
+        # made on the device, it would be waited for
+        there = torch.tensor(positions).to(values.device, non_blocking=True)
+        self.total.index_add_(0, there, values)
 
     def _names(self, name: str, value) -> list[str]:
         if name in self.positions or not value.ndim:
