@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+import threadpoolctl
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import xlnb.base.core as core
@@ -199,6 +200,26 @@ def test_one_thread_is_given_back_even_after_an_error():
             assert (torch.get_num_threads(), blas_threads()) == (2, {2})
     finally:
         torch.set_num_threads(before)
+
+
+def test_libraries_are_looked_for_again_only_after_an_import(monkeypatch):
+    looked = []
+
+    class Looked(threadpoolctl.ThreadpoolController):
+        def __init__(self):
+            looked.append(1)
+            super().__init__()
+
+    monkeypatch.setattr(threadpoolctl, "ThreadpoolController", Looked)
+    core._thread_pools.cache_clear()
+    for _ in range(3):
+        with one_thread():
+            pass
+    assert len(looked) == 1
+    monkeypatch.setitem(sys.modules, "a_new_module", None)
+    with one_thread():
+        pass
+    assert len(looked) == 2
 
 
 class Terminal(io.StringIO):

@@ -601,14 +601,20 @@ def progress_bar(
     )
 
 # %% ../../nbs/base/00_core.ipynb #75eaaf1a
+@lru_cache(1)
+def _thread_pools(modules: int):  # how many are imported: with a new one, libraries may have come
+    "The numerical libraries of this process; they are looked for in the list of all that it has loaded."
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 @contextmanager
 def one_thread():
     "Inside, numerical work takes one thread, of torch and of BLAS; also a decorator."
-    from threadpoolctl import threadpool_limits
-
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
-    with threadpool_limits(limits=1):
+    with _thread_pools(len(sys.modules)).limit(limits=1):
         if torch:
             torch.set_num_threads(1)
         try:
