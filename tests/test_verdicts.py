@@ -262,14 +262,14 @@ def test_an_effect_that_could_have_been_seen_is_seen_in_four_of_five_cases():
 
 def test_noise_keeps_the_form_and_what_is_no_measurement():
     numbers = {"a": [1.0, 2.0], "tokens": 10, "name": "x", "b": {"c": 3}}
-    drawn = noise_like(numbers, numpy_generator("form", 0))
+    drawn = noise_like(numbers)(numpy_generator("form", 0))
     assert drawn["tokens"] == 10 and drawn["name"] == "x" and len(drawn["a"]) == 2
     assert 0 < drawn["b"]["c"] < 1
 
 
 def test_noise_of_a_difference_is_around_zero_and_its_width_stays():
     numbers = {f"test{n}/{name}": 0.3 for n in range(400) for name in ("difference", "half", "acc")}
-    drawn = noise_like(numbers, numpy_generator("differences", 0))
+    drawn = noise_like(numbers)(numpy_generator("differences", 0))
     means = {}
     for name in ("difference", "half", "acc"):
         means[name] = np.mean([v for full, v in drawn.items() if full.endswith(name)])
@@ -312,8 +312,14 @@ def test_every_claim_has_one_decision_or_a_reason_without(measures):
                 measured_by(claim, rules, decisions[name])
 
 
-def test_every_claim_of_a_real_encoder_has_one_decision():
-    measures, _ = C.real_claims(C.real_modules())
+@pytest.fixture(scope="module")
+def real():
+    "Measures of claims from a real encoder, and their runs."
+    return C.real_claims(C.real_modules())
+
+
+def test_every_claim_of_a_real_encoder_has_one_decision(real):
+    measures, _ = real
     decisions, _ = read_decisions("real")
     names = {name for paper in C.PAPERS for name in C.paper_measures(paper)}
     assert decisions.keys() <= measures.keys() <= names
@@ -351,8 +357,8 @@ def test_no_rule_that_decides_passes_on_noise(paper, measures):
             check_on_noise(name, measured, decisions[name], finished, generator)
 
 
-def test_no_rule_of_a_real_encoder_passes_on_noise():
-    measures, finished = C.real_claims(C.real_modules())
+def test_no_rule_of_a_real_encoder_passes_on_noise(real):
+    measures, finished = real
     generator = numpy_generator("noise", "real")
     for name, decision in read_decisions("real")[0].items():
         measured = measured_by(*measures[name], decision)

@@ -9,6 +9,7 @@ __all__ = ['COLUMNS', 'VERDICTS', 'Decision', 'read_decisions', 'read_computed',
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0004
 import base64, math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -294,22 +295,36 @@ _MEASURED = ("metrics", "curve", "directions")  # of a record
 _KEPT = ("step", "tokens", "flops", "learning_rate", "words", "pairs", "half")  # counts and widths
 
 
+def _kind(
+    name: str, value, middle: float
+) -> tuple[str, float]:  # kept, number or parts; around what it is drawn
+    last = name.rpartition("/")[2]
+    if last in _KEPT or not isinstance(value, dict | list | float | int):
+        return "kept", middle
+    kind = "number" if isinstance(value, float | int) else "parts"
+    return kind, 0.0 if last == "difference" else middle
+
+
 def noise_like(
-    numbers,  # of a record: dicts and lists of numbers, to any depth
-    generator: np.random.Generator,
+    numbers: dict | list,  # of a record: dicts and lists of numbers, to any depth
     middle: float = 0.5,
-):
-    "The same with every measured number drawn at random, around 0.5; what is named a difference, around 0."
-    if isinstance(numbers, dict):
-        drawn = {}
-        for name, value in numbers.items():
-            last = name.rpartition("/")[2]
-            around = 0.0 if last == "difference" else middle
-            drawn[name] = value if last in _KEPT else noise_like(value, generator, around)
-        return drawn
-    if isinstance(numbers, list):
-        return [noise_like(value, generator, middle) for value in numbers]
-    return generator.normal(middle, 0.1) if isinstance(numbers, float | int) else numbers
+) -> Callable:  # generator → the same, drawn
+    "Draws every measured number at random, around 0.5; what is named a difference, around 0."
+    is_dict = isinstance(numbers, dict)
+    kinds = {"kept": {}, "number": {}, "parts": {}}
+    for name, value in numbers.items() if is_dict else enumerate(numbers):
+        kind, around = _kind(name if is_dict else "", value, middle)
+        kinds[kind][name] = around
+    means = np.array([*kinds["number"].values()])
+    parts = {name: noise_like(numbers[name], around) for name, around in kinds["parts"].items()}
+
+    def draw(generator: np.random.Generator):
+        drawn = dict(zip(kinds["number"], generator.normal(means, 0.1).tolist()))
+        drawn |= {name: part(generator) for name, part in parts.items()}
+        values = (numbers if is_dict else dict(enumerate(numbers))) | drawn
+        return values if is_dict else [*values.values()]
+
+    return draw
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd025b
 _PACKED = "hits"  # of a record: system → whether each word was translated, bits in base64
@@ -320,36 +335,44 @@ def _random_bits(text: str, generator: np.random.Generator) -> str:  # both in b
     return base64.b64encode(generator.bytes(size)).decode()
 
 
-def _noise_record(record: dict, generator: np.random.Generator) -> dict:
-    "A record with all that was measured drawn at random."
-    measures = {name: record[name] for name in _MEASURED if name in record}
-    drawn = record | noise_like(measures, generator)
-    if _PACKED in record:
-        drawn[_PACKED] = {
-            name: _random_bits(text, generator) for name, text in record[_PACKED].items()
-        }
-    return drawn
+def _noise_record(record: dict) -> Callable:  # generator → record
+    "Draws a record with all that was measured at random."
+    measures = noise_like({name: record[name] for name in _MEASURED if name in record})
+
+    def draw(generator: np.random.Generator) -> dict:
+        drawn = record | measures(generator)
+        if _PACKED in record:
+            drawn[_PACKED] = {
+                name: _random_bits(text, generator) for name, text in record[_PACKED].items()
+            }
+        return drawn
+
+    return draw
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd0026
 def _noise_runs(
     measured: Comparison | Rule,
     finished: dict,  # experiment → arm → {seed: record}
-    generator: np.random.Generator,
     seeds: int = MIN_SEEDS,
-) -> dict:  # the same, of noise; seeds beyond those on record repeat the last one
-    "The runs that a comparison or rule reads, with all measured numbers drawn at random."
+) -> Callable:  # generator → the same, of noise; seeds beyond those on record repeat the last one
+    "Draws the runs that a comparison or rule reads, with all measured numbers at random."
     if isinstance(measured, Rule):
         arms = [(experiment, arm) for arm, experiment in measured.arms.items()]
     else:
         arms = [measured.ahead, measured.behind]
-    noise = {}
-    for experiment, arm in arms:
-        records = [*finished[experiment][arm].values()]
-        drawn = {}
-        for seed in range(seeds):
-            drawn[seed] = _noise_record(records[min(seed, len(records) - 1)], generator)
-        noise.setdefault(experiment, {})[arm] = drawn
-    return noise
+    drawers = {}
+    for place in arms:
+        records = [_noise_record(record) for record in finished[place[0]][place[1]].values()]
+        drawers[place] = [records[min(seed, len(records) - 1)] for seed in range(seeds)]
+
+    def draw(generator: np.random.Generator) -> dict:
+        noise = {}
+        for (experiment, arm), each in drawers.items():
+            runs = {seed: record(generator) for seed, record in enumerate(each)}
+            noise.setdefault(experiment, {})[arm] = runs
+        return noise
+
+    return draw
 
 # %% ../../nbs/pretraining/05a_verdicts.ipynb #verd026b
 def verdicts_of_noise(
@@ -362,8 +385,9 @@ def verdicts_of_noise(
     "How often a rule would give each verdict on records without any signal."
     lower = isinstance(measured, Comparison) and measured.lower
     counts = Counter()
+    noise = _noise_runs(measured, finished)
     for _ in range(repetitions):
-        numbers, _ = values_of(measured, _noise_runs(measured, finished, generator))
+        numbers, _ = values_of(measured, noise(generator))
         values = oriented(numbers, decision, lower)
         if np.isfinite(values).all():
             counts[str(verdicts_of(values, decision))] += 1
