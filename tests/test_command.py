@@ -5,7 +5,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from conftest import LINES, ROOT
+from conftest import LINES, ROOT, write
 
 from xlnb.base.terminal import _failure
 from xlnb.command import COMMANDS, RECIPES, Retrieve, main, run_retrieve
@@ -141,12 +141,11 @@ def test_the_cost_of_a_corpus_is_printed(capsys):
         main("plan --text_bytes 4e9 --vocab_size 60000 --tokens 0".split())
 
 
-def test_encoded_lines_are_the_rows_of_an_array(saved_network, tmp_path, capsys):
-    (tmp_path / "a.txt").write_text("\n".join(LINES) + "\n")
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_encoded_lines_are_the_rows_of_an_array(saved_network, tmp_path, capsys, name):
+    text = write(tmp_path / name, "\n".join(LINES) + "\n")
     output = tmp_path / "a.npy"
-    main(
-        ["encode", str(tmp_path / "a.txt"), "--model", str(saved_network), "--output", str(output)]
-    )
+    main(["encode", str(text), "--model", str(saved_network), "--output", str(output)])
     said = f"{output}: 20 vectors of width 128 (layer 1, pool mean)\n"
     assert capsys.readouterr().out == said
     np.testing.assert_array_equal(np.load(output), encode(LINES, saved_network, quiet=True).numpy())
@@ -176,6 +175,16 @@ def test_two_files_are_searched_in_both_directions(saved_network, tmp_path, caps
         (tmp_path / name).write_text(f"{LINES[0]}\n")
     with pytest.raises(SystemExit, match="have 1 lines: give two or more"):
         main(["retrieve", *files, "--model", str(saved_network)])
+
+
+def test_copies_of_a_line_are_told(saved_network, tmp_path):
+    "Of two copies that tie one is right half of the time."
+    files = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for file in files:
+        file.write_text("\n".join(LINES * 2) + "\n")
+    shown = run_retrieve(Retrieve(*map(str, files), str(saved_network)))
+    assert "lines that repeat an earlier one: 20 of FIRST and 20 of SECOND" in shown
+    assert shown.splitlines()[-2].split() == ["trigrams", "50.0", "50.0"]
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch, capsys):

@@ -23,6 +23,13 @@ def codes(kind: str) -> tuple: return () # not touched
 def names(kind: str) -> tuple: # 'a' or 'b'
     return kind
 
+def fit(iterations: int, # of EM
+        # λ of a prior;
+        # None: none
+        tension: float = None,
+        p0: float = 0.1):
+    return p0
+
 def bare(x, y): return x
 
 class Pair(NamedTuple):
@@ -65,6 +72,10 @@ Args:
 
 Returns:
     float: in nats"""
+    )
+    assert sections("fit", code) == (
+        "Args:\n    iterations (int): of EM\n"
+        "    tension (float, default None): λ of a prior; None: none\n    p0 (float, default 0.1)"
     )
     assert sections("names", code) == "Note:\n    'a' or 'b'"
     assert (

@@ -115,6 +115,20 @@ def task_of(kind):
     return LearnedTask(kind, LABELS[kind], EXAMPLES[kind], EXAMPLES[kind][:4], never_worse)
 
 
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        (dict(kind="classifcation"), ConfigError, "did you mean 'classification'"),
+        (dict(train=[]), DataError, "train has no example"),
+        (dict(dev=[("1", "a b", "x")]), DataError, "dev holds .* an example of tagging has words"),
+    ],
+    ids=["kind", "none", "tuples"],
+)
+def test_a_task_that_cannot_be_learned_is_refused(changes, error, message):
+    with pytest.raises(error, match=message):
+        replace(task_of("tagging"), **changes)
+
+
 def pointing(items, kind, labels):
     "Logits of a head that knows its targets."
     for n, (ids, target) in enumerate(zip(items.ids, items.targets)):

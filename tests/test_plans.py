@@ -2,13 +2,23 @@
 
 from dataclasses import replace
 
-import pytest
+from statistics import median
 
-import xlnb.pretraining.plans as plans
-from xlnb.base.core import ConfigError
+import pytest
+from conftest import ROOT
+
+from xlnb.base.core import ConfigError, read_records
 from xlnb.encoder.encoder import config_for
 from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens
-from xlnb.pretraining.plans import Step, TextPlan, plan, text_plan
+from xlnb.pretraining.plans import (
+    PREPARED,
+    VOCAP_TRAINING,
+    Step,
+    TextPlan,
+    main,
+    plan,
+    text_plan,
+)
 
 
 def test_the_plan_of_text_follows_from_the_rates_that_are_given():
@@ -42,7 +52,7 @@ def test_the_plan_of_a_hundred_languages_on_eight_gpus():
     assert made.epochs == pytest.approx(125_000 * step.tokens / 10**11)
 
 
-@pytest.mark.parametrize("change", [{"tokens": -1}, {"cores": 0}, {"rate": 0}])
+@pytest.mark.parametrize("change", [{"tokens": -1}, {"cores": 0}, {"rate": 0}, {"vocab_size": 0}])
 def test_the_plan_of_text_needs_numbers_above_zero(change):
     options = {"text_bytes": 4e9, "tokens": 1e9, "sentences": 1e7, "vocab_size": 60_000} | change
     [(name, value)] = change.items()
@@ -50,9 +60,26 @@ def test_the_plan_of_text_needs_numbers_above_zero(change):
         text_plan(**options)
 
 
-def test_without_a_record_a_rate_is_asked_for(monkeypatch):
-    monkeypatch.setattr(plans, "read_records", lambda name: [])
-    with pytest.raises(ConfigError, match="give rate"):
-        text_plan(4e9, 1e9, 1e7, 60_000)
-    with pytest.raises(ConfigError, match="give training_seconds"):
-        text_plan(4e9, 1e9, 1e7, 60_000, vocap_languages=3, rate=1e6)
+def test_rates_are_those_on_record(monkeypatch):
+    monkeypatch.setenv("XLNB_RESULTS", str(ROOT / "data" / "results"))
+    *_, record = [r for r in read_records("benchmarks") if r["measurement"] == "preparation"]
+    rate = record["one"]["tokens"] / record["one"]["rows"][-1]["cpu"]
+    seconds = [
+        1e6
+        * r["cpu_s"]["ladders"]
+        / r["trainings"]
+        / (r["characters"] / len(r["langs"].split(",")))
+        for r in read_records("vocap")
+        if r["experiment"] == "cost"
+    ]
+    assert PREPARED[0] == pytest.approx(rate, rel=0.01)
+    assert VOCAP_TRAINING[0] == pytest.approx(median(seconds), rel=0.01)
+
+
+def test_the_command_needs_no_checkout(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    main(["--text_bytes", "1e9", "--vocab_size", "60000", "--vocap_languages", "3"])
+    assert "disk" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="text_bytes=-1.0 is not above 0"):
+        main(["--text_bytes", "-1", "--vocab_size", "60000"])
+    assert not capsys.readouterr().out

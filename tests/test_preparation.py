@@ -254,6 +254,13 @@ def test_a_language_without_lines_is_an_error(tokenizer, tmp_path):
         make(tokenizer, tmp_path, 1, corpus)
 
 
+def test_it_is_an_error_before_any_task_is_run(tokenizer, tmp_path):
+    corpus = Corpus("toy", ("de", "en"), {"de": ["Satz"], "en": iter(())}, {}, {}, {})
+    with pytest.raises(DataError, match="text 'en' has no lines"):
+        plan_preparation(corpus, tokenizer, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
 def test_another_store_is_not_overwritten(tokenizer, tmp_path):
     make(tokenizer, tmp_path, 1)
     with pytest.raises(StoreError, match="other max_length"):

@@ -46,6 +46,12 @@ def random_probabilities(seed, sources):
     }
 
 
+def test_an_exponent_that_may_be_a_temperature_is_told():
+    with pytest.warns(UserWarning, match="a temperature T is alpha=1/T"):
+        exponent_probabilities({"a": 1, "b": 2}, 3)
+
+
+@pytest.mark.filterwarnings("ignore:alpha=2")
 @pytest.mark.parametrize("alpha", [0, 0.3, 0.7, 1, 2])
 def test_exponent_is_the_formula(alpha):
     counts = {"en": 123_456_789, "ru": 23_456, "am": 17.5}

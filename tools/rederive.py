@@ -629,7 +629,7 @@ def summary_of_claims() -> list[float]:
     undetected = [row for row in undecided if "the discriminator" in row["verdict"]]
     plain_ones = [row for row in undecided if row["verdict"] == "undecided"]
     decided = [row for row in own if is_decided(row)]
-    hidden = [row for row in undecided if "by the numbers alone contradicted" in row["verdict"]]
+    hidden = [row for row in undetected if "by the numbers alone contradicted" in row["verdict"]]
     kept = [row for row in decided if row["after Holm"] == "significant"]
     small = [row for row in decided if "smaller than of interest" in row["verdict"]]
     [later] = claim_tables("by these alone")
@@ -814,7 +814,7 @@ def readme_numbers() -> list:
         *scores(long_runs("mlm+tlm")), *scores(long_runs("mrtd+trtd")), million_tokens(long_runs("mlm+tlm")),
         scores(long_runs("mrtd+trtd"), last_layer, "untrained")[0],
         mean(baseline(r, CAPTIONS, "lsa") for r in long_runs("mlm+tlm").values()),
-        *ahead("both"), *ahead("both", "from scratch, all steps"),
+        *ahead("both"), *ahead("both", "from scratch, all steps"), *ahead("scattered"),
         *scores(veco_runs("denoise"), at_held_out_layer, CAPTIONS),
         *scores(veco_runs("mlm+tlm"), at_held_out_layer, CAPTIONS),
         *scores(veco_runs("ca-mlm+tlm"), at_held_out_layer, CAPTIONS), million_tokens(veco_runs("denoise")),
@@ -1364,7 +1364,7 @@ def beside_numbers() -> list:
     on_pairs = (below_words("tlm", "tlm_unigram", r) for r in against_two_blocks().values())
     return [
         *leads[0], *leads[1], *leads[2], 100 * shares[0] / shares[1], "-08", tokens,
-        "1,200", short_of[0], "1,600", short_of[1], 0.5 - min(on_pairs), "1,600", "1,200",
+        short_of[0], "1,200", short_of[1], "1,600", 0.5 - min(on_pairs), "1,600", "1,200",
         source[0] - elsewhere[0], source[1] - elsewhere[1], *elsewhere, untrained,
     ]  # fmt: skip
 

@@ -53,12 +53,13 @@ def run_encode(settings: Encode) -> str:  # what was done
     "Write the vectors, whole or not at all; `ConfigError` for another ending than .npy, `DataError` without a line."
     from xlnb.encoder.loading import load_model_and_tokenizer
     from xlnb.measures.retrieval import chosen_layers, encode, sentence_reading
+    from xlnb.text.corpora import input_lines
 
     output = Path(settings.output)
     check_output(output, settings.text)
     if output.suffix != ".npy":
         raise ConfigError(f"--output {output}: the file is a NumPy array, name it with .npy")
-    sentences = list(read_lines(settings.text))
+    sentences = list(input_lines(settings.text))
     if not sentences:
         raise DataError(f"{_input_name(settings.text)} has no line: give a sentence per line")
     network, tokenizer = load_model_and_tokenizer(settings.model)
@@ -132,6 +133,17 @@ def _paired_lines(first: str, second: str) -> list[tuple[str, str]]:
     return pairs
 
 # %% ../nbs/09_command.ipynb #retrces1
+def _copies(first: list[str], second: list[str]) -> str:
+    "How many lines repeat an earlier one, in a line of its own; '' for none."
+    repeated = [len(side) - len(set(side)) for side in (first, second)]
+    if not any(repeated):
+        return ""
+    return (
+        f"\nlines that repeat an earlier one: {repeated[0]:,} of FIRST and {repeated[1]:,} of "
+        "SECOND; where n copies tie, the right one counts 1/n"
+    )
+
+# %% ../nbs/09_command.ipynb #retrces2
 def run_retrieve(settings: Retrieve) -> str:  # a table
     "Accuracy@1 in percent; `DataError` for files of different lengths, for empty lines, and for fewer than two."
     from xlnb.measures.retrieval import accuracy, chance, string_overlap
@@ -150,7 +162,7 @@ def run_retrieve(settings: Retrieve) -> str:  # a table
     head = f"{len(pairs):,} pairs of lines, retrieval accuracy@1 in %"
     guessing = f"chance stays at or below {100 * bound:.1f} in 99 of 100 draws"
     reading = f"model and untrained network pooled by {pool}, at the same layer"
-    return f"{head} ({guessing}; {reading})\n\n{_in_percent(cells)}"
+    return f"{head} ({guessing}; {reading}){_copies(*sides)}\n\n{_in_percent(cells)}"
 
 # %% ../nbs/09_command.ipynb #c3c926af
 @dataclass(frozen=True)

@@ -18,6 +18,10 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 # %% ../../nbs/base/02_docstrings.ipynb #6974cfeb
+def _joined(comments: list[str]) -> str:
+    return " ".join(filter(None, comments))
+
+
 class Source:
     "Lines of a module, its comments by line, and its tokens of code."
 
@@ -47,16 +51,28 @@ class Source:
         while line in self.comments and line not in self.with_code:
             above.insert(0, self.comments[line])
             line -= 1
-        return " ".join(filter(None, [*above, self.comments.get(field.end_lineno, "")]))
+        return _joined([*above, self.comments.get(field.end_lineno, "")])
 
-    def comment(self, first: int, last: int) -> str:  # lines
-        "The comment of a line with those below it that stand alone, up to the last line."
-        parts = [self.comments.get(first, "")]
+    def comments_below(self, first: int, last: int) -> list[str]:  # lines
+        "The comments right below a line that stand alone, up to the last line."
+        parts = []
         for line in range(first + 1, last + 1):
             if line in self.with_code or line not in self.comments:
                 break
             parts.append(self.comments[line])
-        return " ".join(filter(None, parts))
+        return parts
+
+    def comments_of(
+        self, lines: list[int], last: int
+    ) -> dict[int, str]:  # the last lines of parameters
+        """The comment of each; those that stand alone go on the one above, or belong to the parameter below if it
+        has none beside it."""
+        texts = {line: [self.comments.get(line, "")] * (line < last) for line in lines}
+        for line, below in zip(lines, [*lines[1:], None]):
+            alone = self.comments_below(line, last - 1)
+            goes_on = below is None or self.comments.get(below)
+            texts[line if goes_on else below] += alone
+        return dict(zip(texts, map(_joined, texts.values())))
 
 # %% ../../nbs/base/02_docstrings.ipynb #556b7a26
 def parameters(
@@ -115,10 +131,8 @@ def of_function(node, source: Source) -> list[str]:
             described(name, arg.annotation, default)
         )
 
-    def comment_of(line):
-        return source.comment(line, last - 1) if line < last else ""
-
-    entries = [(", ".join(texts), comment_of(line)) for line, texts in rows.items()]
+    comments = source.comments_of([*rows], last)
+    entries = [(", ".join(texts), comments[line]) for line, texts in rows.items()]
     note = returned = ""
     if last in rows and not node.returns and (last > node.lineno or len(arguments) == 1):
         entries[-1] = (entries[-1][0], ended)

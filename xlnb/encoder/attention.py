@@ -28,7 +28,7 @@ except (
 # %% ../../nbs/encoder/00_attention.ipynb #8bd314a6
 _SIDE = 64  # rows of a block, columns of a tile
 
-
+# %% ../../nbs/encoder/00_attention.ipynb #rowblks1
 def row_blocks(
     borders: Tensor,  # (sequences + 1,): 0, the running sums of the lengths
     seconds: Tensor,  # (sequences,): where positions start again; the length where they do not
@@ -53,7 +53,7 @@ def row_blocks(
     lead = (lengths if visible is None else _lead(visible, borders))[sequence]
     return torch.stack([borders[:-1][sequence], length, second, first, lead], 1).int().contiguous()
 
-
+# %% ../../nbs/encoder/00_attention.ipynb #lead0001
 def _lead(visible: Tensor, borders: Tensor) -> Tensor:  # (sequences,)
     "Tokens of each sequence before the first that is hidden."
     hidden = F.pad((visible == 0).cumsum(0), (1, 0))  # among the tokens before each
@@ -516,12 +516,10 @@ def _backward_queries(
         begin, end, table = _sentence(side, length, second, first, tables, head, S)
         columns = ((keys, values, visible + start), table, begin, end)
         state = (dq, dgate, (_no_rows(S), _no_rows(S)))
-        dq, dgate, past = _over_sentence(
-            _queries_on, state, rows, columns, first, position, lead, S
-        )
+        state = _over_sentence(_queries_on, state, rows, columns, first, position, lead, S)
+        dq, dgate, past = state
         _store_ends(ends, past, numbers[0], head, side, S)
-    queries, _, _ = _head_of(dqkv, start, head, S)
-    _store(queries, i, S.stride, last, dq * S.scale, S)
+    _store(_head_of(dqkv, start, head, S)[0], i, S.stride, last, dq * S.scale, S)
     tl.store(dgates + head * tokens + start + i, dgate * S.scale, (i < last) & S.gated)
 
 # %% ../../nbs/encoder/00_attention.ipynb #4b49486f

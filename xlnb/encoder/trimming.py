@@ -28,7 +28,6 @@ from xlnb.base.core import (
     parse_languages,
     plain_warnings,
     read_json_object,
-    read_lines,
     runs_folder,
     settings_from_arguments,
     sha256_once,
@@ -44,7 +43,7 @@ from xlnb.encoder.loading import (
     positions_after_padding,
 )
 from ..text.batches import folder_lock, short_hash, source_hash, text_hash
-from ..text.corpora import Corpus, check_stream
+from ..text.corpora import Corpus, check_stream, input_lines
 from ..text.own import open_corpus
 from ..text.tokenizers import number_of_ids
 from ..text.vocab import require_fast, tokenizer_hash
@@ -446,7 +445,7 @@ def main(arguments: list[str]):  # e.g. ['my-model', '--text', 'de.txt', '--outp
     "The command `xlnb trim`; invalid input ends with one sentence."
     settings = settings_from_arguments(_Trim, arguments)
     if settings.langs is None:
-        lines = read_lines(settings.text)
+        lines = input_lines(settings.text)
     else:
         lines = corpus_lines(open_corpus(settings.text, parse_languages(settings.langs)))
     print(trim_model(settings.model, lines, settings.output, settings.min_count))

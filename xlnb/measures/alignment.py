@@ -33,13 +33,12 @@ from xlnb.base.core import (
     label_lines,
     normalize_text,
     plain_warnings,
-    read_lines,
     settings_from_arguments,
     split_words,
     utf8_output,
 )
 from ..base.errors import errors_as_sentences
-from ..text.corpora import AlignedPair, check_stream, existing_file, file_lines, uneven_files
+from ..text.corpora import AlignedPair, check_stream, existing_file, input_lines, uneven_files
 from ..text.tokens import SpecialIds, collate_pairs, collate_text
 from xlnb.measures.ibm import (
     HEURISTICS,
@@ -1072,7 +1071,7 @@ def read_sides(
     if str(first) == str(second) == "-":
         raise ConfigError("standard input can be one of the two files: name the other")
     paths = [path if str(path) == "-" else existing_file(path) for path in (first, second)]
-    streams = [read_lines(path) if str(path) == "-" else file_lines(path, "\r\n") for path in paths]
+    streams = [*map(input_lines, paths)]
     rows = []
     for n, row in enumerate(zip_longest(*streams), 1):
         if None in row:

@@ -775,7 +775,29 @@ def usual_rate(hidden_size: int) -> float:
     "2e-5 at 768, as papers have it, and more for narrower networks: 3e-4 at 128."
     return 2e-5 * (768 / hidden_size) ** 1.5
 
+# %% ../../nbs/measures/08_finetuning.ipynb #fields01
+# what an example of each kind has to have; those of `measures.task_sets` have it
+_FIELDS = {
+    "classification": ("texts", "label"),
+    "regression": ("texts", "label"),
+    "choice": ("context", "question", "options", "answer"),
+    "tagging": ("words", "tags"),
+    "question answering": ("question", "context", "answers"),
+}
 
+# %% ../../nbs/measures/08_finetuning.ipynb #checkex1
+def _check_examples(name: str, examples: list, kind: str):
+    "Raise `DataError` for none, and for one that lacks what its kind has."
+    if not examples:
+        raise DataError(f"{name} has no example: give one or more")
+    for example in examples:
+        if not all(map(partial(hasattr, example), _FIELDS[kind])):
+            raise DataError(
+                f"{name} holds {example!r:.60}: an example of {kind} has "
+                f"{', '.join(_FIELDS[kind])}, as those of xlnb.measures.task_sets"
+            )
+
+# %% ../../nbs/measures/08_finetuning.ipynb #learntk1
 @dataclass(frozen=True)
 class LearnedTask:
     "What a head learns, and how the epoch is chosen."
@@ -787,6 +809,11 @@ class LearnedTask:
     score: Callable  # examples, answers → a number, the higher the better
     partner: str | None = None  # 'translation' or 'self' for a network plugged in, as in `new_head`
     translations: dict | None = None  # of all examples, as in `read_items`
+
+    def __post_init__(self):
+        choose("kind", self.kind, KINDS)
+        for name in ("train", "dev"):
+            _check_examples(name, getattr(self, name), self.kind)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #db862a3f
 def answers_of(

@@ -283,7 +283,7 @@ def translation_accuracy(
     at=(1, 5, 10),  # k of accuracy@k, one or several
     neighbours: int = 10,  # of CSLS; fewer where there are fewer words
     vocabulary_cutoff: int = 200_000,  # most frequent words of each side, to which both are limited
-    known=None,  # entries, or their file, that the map was learned from; their words are excluded
+    known=None,  # entries, or their file, that the map was learned from: words of `leaked_entries` are left out
 ) -> TranslationScore:
     """Accuracy@k of retrieved translations (BLI), over covered words and over all.
 

@@ -300,18 +300,18 @@ def _kind(
 ) -> tuple[str, float]:  # kept, number or parts; around what it is drawn
     last = name.rpartition("/")[2]
     if last in _KEPT or not isinstance(value, dict | list | float | int):
-        return "kept", middle
+        return "fixed", middle
     kind = "number" if isinstance(value, float | int) else "parts"
     return kind, 0.0 if last == "difference" else middle
 
-
+# %% ../../nbs/pretraining/05a_verdicts.ipynb #noiselk1
 def noise_like(
     numbers: dict | list,  # of a record: dicts and lists of numbers, to any depth
     middle: float = 0.5,
 ) -> Callable:  # generator → the same, drawn
     "Draws every measured number at random, around 0.5; what is named a difference, around 0."
     is_dict = isinstance(numbers, dict)
-    kinds = {"kept": {}, "number": {}, "parts": {}}
+    kinds = {"fixed": {}, "number": {}, "parts": {}}
     for name, value in numbers.items() if is_dict else enumerate(numbers):
         kind, around = _kind(name if is_dict else "", value, middle)
         kinds[kind][name] = around
@@ -361,9 +361,9 @@ def _noise_runs(
     else:
         arms = [measured.ahead, measured.behind]
     drawers = {}
-    for place in arms:
-        records = [_noise_record(record) for record in finished[place[0]][place[1]].values()]
-        drawers[place] = [records[min(seed, len(records) - 1)] for seed in range(seeds)]
+    for experiment, arm in arms:
+        records = [_noise_record(record) for record in finished[experiment][arm].values()]
+        drawers[experiment, arm] = [records[min(seed, len(records) - 1)] for seed in range(seeds)]
 
     def draw(generator: np.random.Generator) -> dict:
         noise = {}

@@ -1856,29 +1856,32 @@ def _plot_growth(record: dict):  # of `_measure_growth`
     return fig
 
 # %% ../../nbs/results/11_benchmarks.ipynb #attn0002
+def _with_padding(batch: int, length: int, device) -> Tensor:  # (tokens,) bool
+    "Which tokens are none of padding, if every eighth sequence has a tenth of it."
+    is_late = torch.arange(length, device=device) >= length - length // 10
+    is_short = torch.arange(batch, device=device) % 8 == 0
+    return ~(is_short[:, None] & is_late).flatten()
+
+# %% ../../nbs/results/11_benchmarks.ipynb #attninp1
 class _AttentionInputs:
     "Of forms of attention: queries, keys and values of sequences of one length, gates, and a table."
 
     def __init__(self, length: int, tokens: int, device):
         batch = tokens // length
-        size = (batch, 12, length)
         g = torch_generator("attention forms", device=device)
         dtype = torch.bfloat16
         self.qkv = torch.randn(tokens, 3, 12, 64, generator=g, device=device, dtype=dtype)
         q, k, v = self.qkv.view(batch, length, 3, 12, 64).permute(2, 0, 3, 1, 4)
         self.parts = [x.contiguous().requires_grad_() for x in (q, k, v)]
         self.qkv.requires_grad_()
-        drawn = torch.randn(*size, generator=g, device=device)
+        drawn = torch.randn(batch, 12, length, generator=g, device=device)
         self.gate = (1 + drawn.sigmoid()).to(dtype).requires_grad_()
         self.relative = RelativeBias(config_for("base", 100, relative_positions="gated"))
         self.relative = self.relative.to(device)
         self.positions = torch.arange(length, device=device)[None]
         borders = torch.arange(0, tokens + 1, length, device=device)
         self.blocks = row_blocks(borders, borders.diff(), tokens)
-        # every eighth sequence has a tenth of padding
-        is_late = torch.arange(length, device=device) >= length - length // 10
-        is_short = torch.arange(batch, device=device) % 8 == 0
-        self.visible = ~(is_short[:, None] & is_late).flatten()
+        self.visible = _with_padding(batch, length, device)
         self.padded = row_blocks(borders, borders.diff(), tokens, self.visible)
         self.bias = Bias(self.relative.max_distance)
         self.tiles = near_tiles(self.blocks, *self.bias)
@@ -2034,6 +2037,14 @@ def _our_updates(network, tokenizer, items: Items, steps: int, precision: str):
     return run
 
 # %% ../../nbs/results/11_benchmarks.ipynb #ftun0003
+def _two_networks(width: int, layers: int, device: str) -> tuple:
+    "A tokenizer, and an untrained network with a head, twice."
+    with TemporaryDirectory() as folder, quietly():
+        _untrained_bert(folder, width, layers, 30_000)
+        heads = [new_head(folder, "classification", _MADE_UP_LABELS) for _ in range(2)]
+        return load_model_tokenizer(folder), *(head.to(device) for head in heads)
+
+# %% ../../nbs/results/11_benchmarks.ipynb #ftun0004
 def fine_tuning(
     other,  # function of network, tokenizer, items, steps, precision, examples a step: another library's training
     steps: int,
@@ -2044,12 +2055,7 @@ def fine_tuning(
     repeats: int = 3,
 ) -> dict:
     "Examples a second by `finetuning` and by another library, in turns, of one network and its copy."
-    with TemporaryDirectory() as folder, quietly():
-        _untrained_bert(folder, width, layers, 30_000)
-        tokenizer = load_model_tokenizer(folder)
-        ours, theirs = (
-            new_head(folder, "classification", _MADE_UP_LABELS).to(device) for _ in range(2)
-        )
+    tokenizer, ours, theirs = _two_networks(width, layers, device)
     examples = _EXAMPLES_A_STEP * steps
     items = _made_up_task(tokenizer, examples)
     calls = {

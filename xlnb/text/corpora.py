@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['NORMALISED', 'DAMAGE', 'LANGUAGES', 'SCHEMES', 'XTREME_40', 'MULTI30K_PARTS', 'Lines', 'check_stream',
            'check_streams', 'text_lines', 'line_pairs', 'Corpus', 'AlignedPair', 'Report', 'open_bytes', 'first_line',
-           'file_lines', 'normalized_lines', 'existing_file', 'read_text', 'checked_rows', 'uneven_files',
-           'read_parallel', 'read_moses', 'read_tsv_pairs', 'language_code', 'from_code', 'read_tatoeba', 'read_verses',
-           'read_multi30k', 'read_ntrex', 'in_blocks', 'mismatched']
+           'file_lines', 'normalized_lines', 'existing_file', 'input_lines', 'read_text', 'checked_rows',
+           'uneven_files', 'read_parallel', 'read_moses', 'read_tsv_pairs', 'language_code', 'from_code',
+           'read_tatoeba', 'read_verses', 'read_multi30k', 'read_ntrex', 'in_blocks', 'mismatched']
 
 # %% ../../nbs/text/00_corpora.ipynb #03d2e09b
 import gzip, lzma, re, zlib
@@ -29,6 +29,7 @@ from xlnb.base.core import (
     check_texts,
     choose,
     normalize_text,
+    read_lines,
     numpy_generator,
     parse_languages,
     split_pair,
@@ -404,6 +405,11 @@ def existing_file(path) -> Path:
     if path.is_dir():
         raise FileNotFoundError(f"{path} is a folder: name a file in it")
     raise FileNotFoundError(absent_sentence(path))
+
+
+def input_lines(path) -> Iterator[str]:  # a file, packed or not, or '-' for standard input
+    "Lines without their ends, blank ones too; raises as `file_lines` and `existing_file`."
+    return read_lines("-") if str(path) == "-" else file_lines(existing_file(path), "\r\n")
 
 # %% ../../nbs/text/00_corpora.ipynb #429125d3
 def _text(path, report):

@@ -58,6 +58,7 @@ from xlnb.text.tokens import (
     plan_store,
     remove_leftovers,
     shard_name,
+    without_lines,
 )
 from .tokenizers import Vocabulary, open_vocabulary
 
@@ -86,6 +87,9 @@ def plan_preparation(
     "What the tasks do; raises `ConfigError`, and `StoreError` where another store is in the folder."
     plan = plan_store(Path(folder).absolute(), tokenizer, max_side, shard_lines)
     sources = named_sources(corpus.text, corpus.pairs)
+    for (kind, name), stream in sources.items():
+        if next(iter(stream), None) is None:
+            raise without_lines(kind, name)
     check_request(plan, sources, 1)
     identity = derive_seed(corpus.name, corpus.langs, corpus.facts) if corpus.identified else None
     # the facts of a corpus that was surveyed have the overlap

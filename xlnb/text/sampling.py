@@ -60,6 +60,10 @@ def exponent_probabilities(
             f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 keeps the shares of the data"
             + unquoted_hint(alpha)
         )
+    if alpha > 1:
+        warnings.warn(
+            f"alpha={alpha}: above 1 large sources get more than their share; a temperature T is alpha=1/T"
+        )
     counts = named_values(counts, "counts")
     if bad := invalid_items(counts, lambda n: is_number(n) and n >= 0):
         raise ConfigError(f"counts are finite numbers and not negative; got {bad}")

@@ -184,14 +184,12 @@ class _StepSums:
         names = chain.from_iterable(map(self._names, out, out.values()))
         positions = [self.positions.get(name, len(self.positions)) for name in names]
         values = torch.cat([value.to(self.total).flatten() for value in out.values()])
-        # made on the device, it would be waited for
-        there = torch.tensor(positions).to(values.device, non_blocking=True)
-        self.total.index_add_(0, there, values)
+        index = torch.tensor(positions).to(values.device, non_blocking=True)  # no wait for it
+        self.total.index_add_(0, index, values)
 
     def _names(self, name: str, value) -> list[str]:
-        if name in self.positions or not value.ndim:
-            return [name]
-        return [f"{name}/{group}" for group in self.groups]
+        is_one = name in self.positions or not value.ndim
+        return [name] if is_one else [f"{name}/{group}" for group in self.groups]
 
     def read(self) -> dict:  # name → sum over all processes
         if dist.is_initialized():
