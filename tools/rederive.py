@@ -858,13 +858,16 @@ def shown_instead(negatives: str) -> dict[int, dict]:
 def negatives_numbers() -> list:
     masked, usual = task_runs("mlm+tlm"), task_runs("mrtd+trtd")
     blind, shuffled = shown_instead("apart"), shown_instead("shuffled")
+    paper = runs("03b_negatives", negatives="generator", masks="paper")
+    mixed = runs("03b_negatives", negatives="apart", mismatched=True)
     found = [mean(map(upper_captions, arm.values())) for arm in (blind, shuffled, usual, masked)]
     leads = []
     for arm in (blind, shuffled):
         leads += [*difference(arm, usual, upper_captions), len(arm)]
     return [
         "1,000", "2", "3", *found, *leads, "3",
-        "5", "15", "40", "1", "50", "29", "17",
+        mean(map(upper_captions, paper.values())), mean(map(upper_captions, mixed.values())), len(mixed),
+        "5", "15", "40", "1", "50", "24",
     ]  # fmt: skip
 
 
