@@ -46,12 +46,6 @@ def random_probabilities(seed, sources):
     }
 
 
-def test_an_exponent_that_may_be_a_temperature_is_told():
-    with pytest.warns(UserWarning, match="a temperature T is alpha=1/T"):
-        exponent_probabilities({"a": 1, "b": 2}, 3)
-
-
-@pytest.mark.filterwarnings("ignore:alpha=2")
 @pytest.mark.parametrize("alpha", [0, 0.3, 0.7, 1, 2])
 def test_exponent_is_the_formula(alpha):
     counts = {"en": 123_456_789, "ru": 23_456, "am": 17.5}
@@ -748,6 +742,7 @@ def test_counts_come_from_a_file(tmp_path, text, name):
     [
         ("pair,n\nde-en,3\n", 1, "count"),
         ("", 1, "pair"),
+        ("lang,count\nde,3\n", 1, "no column pair"),
         ("pair,count\nde-en,3\nen-de,4\n", 3, "line 2"),
         ("pair,count\nde-en,3\nen-fr,0\n", 3, "'0' of en-fr"),
         ("pair,count\nde-en,\n", 2, "'' of de-en"),

@@ -781,6 +781,7 @@ def conllu(*rows):
         (conllu(("1-2", "am", "_"), ("1", "an", "ADP")), "ends before its words do"),
         ("# only\n\n", "ends before"),
         (conllu(("2-3", "am", "_"), ("1", "an", "ADP")), "2-3 after word 0"),
+        ("Ein Satz.\nNoch einer.\n", "1 column, CoNLL-U has 10"),
         (conllu(("1", "a", "NOUN"))[:-1], "cut off"),
     ],
 )

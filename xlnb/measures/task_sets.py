@@ -337,6 +337,9 @@ def _blocks(
             yield block
             block = []
     if block and closed:
+        first, fields = block[0]
+        if len(fields) == 1 and not fields[0].startswith("#"):
+            raise DataError("1 column, CoNLL-U has 10", path, first)
         raise DataError("no blank line after the last sentence: the file is cut off", path, n)
     if block:
         yield block

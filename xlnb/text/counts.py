@@ -241,6 +241,13 @@ def _read_rows(path, column):
         )
     if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
         columns = f"has {', '.join(header)}" if header else "is empty"
+        if column in header:
+            raise DataError(
+                f"{columns}, and no column pair (or src and tgt): name the pair, such as de-en, "
+                "that each number counts",
+                path,
+                1,
+            )
         named = f". Where another column holds the numbers, name it: column={[None, *header][-1]!r}"
         raise DataError(
             f"needs columns pair (or src and tgt) and {column}, in a first line; it {columns}"

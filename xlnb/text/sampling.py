@@ -52,17 +52,13 @@ from xlnb.text.counts import (
 # %% ../../nbs/text/11_sampling.ipynb #ab9325e1
 def exponent_probabilities(
     counts: dict,  # source → amount of data: sentences or tokens, ≥ 0
-    alpha: float = 0.7,  # 1 keeps the proportions of the data, 0 makes all sources equal
+    alpha: float = 0.7,  # 1 keeps the proportions of the data, 0 makes all equal; of a temperature T 1/T
 ) -> dict:
     "Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0."
     if not is_number(alpha) or alpha < 0:
         raise ConfigError(
             f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 keeps the shares of the data"
             + unquoted_hint(alpha)
-        )
-    if alpha > 1:
-        warnings.warn(
-            f"alpha={alpha}: above 1 large sources get more than their share; a temperature T is alpha=1/T"
         )
     counts = named_values(counts, "counts")
     if bad := invalid_items(counts, lambda n: is_number(n) and n >= 0):
