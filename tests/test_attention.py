@@ -227,6 +227,10 @@ def test_tiles_of_leading_keys_do_not_read_the_mask(interpreted):
     assert interpreted["unread mask"] == 0
 
 
+def test_blocks_made_without_the_mask_lose_none_of_it(interpreted):
+    assert interpreted["blocks without the mask"] < TOLERANCE[torch.float32]
+
+
 def test_other_positions_are_read_with_the_matrix(interpreted):
     assert interpreted["odd positions"] == 0
 
@@ -413,6 +417,18 @@ def unread_mask() -> float:
     return float((found[0] - found[1]).detach().abs().max())
 
 
+def blocks_without_the_mask() -> float:
+    "How far outputs are from those by blocks that were made with it."
+    borders = torch.tensor([0, 128])
+    visible = torch.arange(128) % 100 < 80
+    qkv = torch.randn(128, 3, 1, 32, generator=torch_generator("blocks without the mask"))
+    ours, theirs = (
+        A.gated_attention(qkv, A.row_blocks(borders, borders.diff(), 128, mask), visible=visible)
+        for mask in (None, visible)
+    )
+    return relative(ours, theirs.double())
+
+
 def odd_positions() -> int:
     "How many layers read positions with a gap in one pass."
     config = E.config_for("tiny", 100, num_hidden_layers=1, relative_positions="gated")
@@ -467,6 +483,7 @@ if __name__ == "__main__":
                 "cases": {case: differences(case, "cpu") for case in CASES},
                 "encoders": {str(case): encoder_differences(*case) for case in ENCODERS},
                 "unread mask": unread_mask(),
+                "blocks without the mask": blocks_without_the_mask(),
                 "odd positions": odd_positions(),
                 "short mask": short_mask(),
                 "benchmark": benchmark(),

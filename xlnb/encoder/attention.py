@@ -50,7 +50,8 @@ def row_blocks(
     second = seconds[sequence]
     first = (number - (ends - many)[side]) * _SIDE + second * (side % 2)
     length = torch.where(is_block, lengths[sequence], 0)
-    lead = (lengths if visible is None else _lead(visible, borders))[sequence]
+    # 0 is right with any mask: all tiles read it
+    lead = length.new_zeros(len(length)) if visible is None else _lead(visible, borders)[sequence]
     return torch.stack([borders[:-1][sequence], length, second, first, lead], 1).int().contiguous()
 
 # %% ../../nbs/encoder/00_attention.ipynb #lead0001
@@ -934,7 +935,7 @@ def _check_shapes(qkv, blocks, gates, table, visible, bias: Bias):
 # %% ../../nbs/encoder/00_attention.ipynb #75e03ac7
 def gated_attention(
     qkv: Tensor,  # (tokens, 3, heads, head width): queries, keys and values of all sequences, one after the other
-    blocks: Tensor,  # of `row_blocks`, with the same `visible`
+    blocks: Tensor,  # of `row_blocks`, faster with the same `visible`
     gates: Tensor | None = None,  # (heads, tokens); None: 1
     table: Tensor
     | None = None,  # (heads, tables, 2·reach + 1), of distances from -reach on; None: no bias
