@@ -223,10 +223,15 @@ def plain_reader(folder, width, device, dtype, batch_size):
     return read
 
 
-def test_without_sentence_transformers_their_phase_is_left_out(place, monkeypatch, capsys):
-    monkeypatch.setattr(G, "findable", lambda name: name != "sentence_transformers")
-    G.encode(place)
-    assert "encode: left out: it needs sentence-transformers" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    "phase, package", [("encode", "sentence-transformers"), ("finetune", "accelerate")]
+)
+def test_without_the_other_library_its_phase_is_left_out(
+    place, monkeypatch, capsys, phase, package
+):
+    monkeypatch.setattr(G, "findable", lambda name: name != package.replace("-", "_"))
+    G.PHASES[phase](place)
+    assert f"{phase}: left out: it needs {package}" in capsys.readouterr().out
 
 
 def test_fine_tuning_beside_another_library(place, monkeypatch):
@@ -253,12 +258,6 @@ def plain_training(network, tokenizer, items, steps, precision, examples):
             optimizer.step()
 
     return run
-
-
-def test_without_accelerate_fine_tuning_is_left_out(place, monkeypatch, capsys):
-    monkeypatch.setattr(G, "findable", lambda name: name != "accelerate")
-    G.finetune(place)
-    assert "finetune: left out: transformers' Trainer needs accelerate" in capsys.readouterr().out
 
 
 @pytest.mark.slow

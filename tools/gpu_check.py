@@ -385,7 +385,7 @@ def together():
         yield begun
     finally:
         send(begun, signal.SIGINT)
-        late = time.monotonic() + 15  # within the GRACE of the phase
+        late = time.monotonic() + GRACE / 2  # of the phase
         while any(process.poll() is None for process in begun) and time.monotonic() < late:
             time.sleep(0.1)
         send(begun, signal.SIGKILL)  # a checkpoint gets its name when it is whole
@@ -638,11 +638,16 @@ def align(o):
 
 def encode(o):
     "An untrained encoder in bf16, and as it was loaded."
-    if not findable("sentence_transformers"):
-        return say("encode: left out: it needs sentence-transformers")
-    for dtype in ("bfloat16", "float32"):
-        measured(o, "encode", dtype, reading, dtype)
-    end(o, "encode")
+    beside(o, "encode", "sentence-transformers", ("bfloat16", "float32"), reading)
+
+
+def beside(o, phase: str, package: str, cases: tuple, measure):
+    "What is measured beside another library, where there is that package."
+    if not findable(package.replace("-", "_")):
+        return say(f"{phase}: left out: it needs {package}")
+    for case in cases:
+        measured(o, phase, case, measure, case)
+    end(o, phase)
 
 
 def reading(o, dtype: str) -> dict:
@@ -665,11 +670,7 @@ def sentence_transformer(folder, width: int, device: str, dtype: str, batch_size
 
 def finetune(o):
     "An untrained network in bf16, and in float32."
-    if not findable("accelerate"):
-        return say("finetune: left out: transformers' Trainer needs accelerate")
-    for precision in ("bf16", "fp32"):
-        measured(o, "finetune", precision, tuning, precision)
-    end(o, "finetune")
+    beside(o, "finetune", "accelerate", ("bf16", "fp32"), tuning)  # which the Trainer needs
 
 
 def tuning(o, precision: str) -> dict:
