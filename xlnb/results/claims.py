@@ -184,7 +184,7 @@ def _reason(verdict: Verdict) -> str:  # why it is undecided: 'undetected', 'few
 
 def _hidden(verdicts: dict[str, Verdict]) -> int:  # without the gate they would be contradicted
     undetected = (v for v in verdicts.values() if _reason(v) == "undetected")
-    return sum(v.ungated == "contradicted" != v.verdict for v in undetected)
+    return sum(v.ungated == "contradicted" for v in undetected)
 
 # %% ../../nbs/results/10_claims.ipynb #5ummarn4
 def _kept(ours: dict[str, dict[str, Verdict]]) -> int:  # decided claims that stay so when corrected

@@ -29,9 +29,9 @@ from xlnb.base.core import (
     check_texts,
     choose,
     normalize_text,
-    read_lines,
     numpy_generator,
     parse_languages,
+    read_lines,
     split_pair,
 )
 from ..base.errors import absent_sentence

@@ -87,10 +87,10 @@ def plan_preparation(
     "What the tasks do; raises `ConfigError`, and `StoreError` where another store is in the folder."
     plan = plan_store(Path(folder).absolute(), tokenizer, max_side, shard_lines)
     sources = named_sources(corpus.text, corpus.pairs)
+    check_request(plan, sources, 1)
     for (kind, name), stream in sources.items():
         if next(iter(stream), None) is None:
             raise without_lines(kind, name)
-    check_request(plan, sources, 1)
     identity = derive_seed(corpus.name, corpus.langs, corpus.facts) if corpus.identified else None
     # the facts of a corpus that was surveyed have the overlap
     tests = {} if "overlap" in corpus.facts else surveyed_tests(corpus.tests, corpus.valid)
