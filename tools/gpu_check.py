@@ -557,8 +557,7 @@ def attention(o):
 
     tokens, lengths = o.shape["attention"]
     for form in ATTENTION_FORMS if o.device == "cuda" else ("without bias", "matrix"):
-        # which is compiled anew for each length
-        for length in (512, 2048) if form == "FlexAttention" else lengths:
+        for length in lengths:
             case = f"{form}, length {length}"
             measured(o, "attention", case, attending, form, length, tokens)
     end(o, "attention")

@@ -34,9 +34,7 @@ def row_blocks(
     seconds: Tensor,  # (sequences,): where positions start again; the length where they do not
     total: int,  # tokens
     visible: Tensor | None = None,  # (tokens,): 0 for keys that no query sees; None: all are seen
-) -> (
-    Tensor
-):  # (blocks, 5) int32: first token, length, start of the second sentence, first row, `_lead`
+) -> Tensor:  # (blocks, 5) int32: first token, length, second sentence, first row, `_lead`
     "Blocks of rows, none of which lies in two sentences."
     lengths = borders.diff()
     sides = torch.stack([seconds, lengths - seconds], 1).flatten()

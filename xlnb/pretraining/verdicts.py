@@ -297,7 +297,7 @@ _KEPT = ("step", "tokens", "flops", "learning_rate", "words", "pairs", "half")  
 
 def _kind(
     name: str, value, middle: float
-) -> tuple[str, float]:  # kept, number or parts; around what it is drawn
+) -> tuple[str, float]:  # fixed, number or parts; around what it is drawn
     last = name.rpartition("/")[2]
     if last in _KEPT or not isinstance(value, dict | list | float | int):
         return "fixed", middle
