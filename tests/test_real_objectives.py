@@ -55,8 +55,8 @@ def small(tmp_path_factory, corpus):
         patch.setattr(subject, "runs_folder", lambda: root)
         patch.setattr("xlnb.pretraining.pretraining.runs_folder", lambda: root)
         patch.setattr(subject, "open_corpus", lambda *_: corpus)
-        patch.setattr(subject, "_tags", lambda _: tags)
-        for name, value in dict(TESTED=12, LINKED=5, TAG_LAYERS=(1, 2)).items():
+        patch.setattr(subject, "_tasks", lambda *_: {"tags": tags})
+        for name, value in dict(LINKED=5, PROBED_LAYERS=(1, 2)).items():
             patch.setattr(subject, name, value)
         yield root
 
@@ -233,7 +233,7 @@ def test_a_generator_that_reads_the_sentences_apart_does_not_see_the_translation
     for blind in (False, True):
         s = Settings("trtd", str(encoder), blind_generator=blind)
         settings = subject._continued(s, init)
-        data = xlm_e.prepare_data(settings, corpus)
+        data = subject._prepared(settings, corpus, subject.Amounts(), None)
         model = subject._new_networks(settings, data)
         batches = subject._batches(settings, data)
         assert [*batches.parts] == ["pairs"]
@@ -282,7 +282,7 @@ def test_a_discriminator_that_predicts_too_has_one_body_and_two_losses(small, co
     for too in (False, True):
         s = Settings("mrtd+trtd", str(encoder), predicts_too=too)
         settings = subject._continued(s, init)
-        data = xlm_e.prepare_data(settings, corpus)
+        data = subject._prepared(settings, corpus, subject.Amounts(), None)
         models[too] = subject._new_networks(settings, data)
     model = models[True]
     assert model.predictor.encoder is model.discriminator.encoder
