@@ -366,7 +366,7 @@ def _prepared(
     data = xlm_e.prepare_data(settings, corpus)
     return _Started(**vars(data), amounts=amounts, heads=heads)
 
-
+# %% ../../nbs/results/08d_real_objectives.ipynb #robjrn4c
 def _new_networks(settings: _Continued, data: _Started) -> Continued:
     "The networks of a run, with the heads that were warmed for them."
     kind = Predicting if settings.predicts_too else Continued

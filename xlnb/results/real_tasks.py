@@ -131,7 +131,8 @@ def _compare(measure: str, ahead: str, behind: str) -> tuple:
     return (Comparison(measure, *arms, MEASURES[measure], lower=measure.startswith("gap")),)
 
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask020
-_REPLACED, _MASKED = "MRTD + TRTD", "MLM + TLM"
+_REPLACED = "MRTD + TRTD"
+_MASKED = "MLM + TLM"
 _MEASURED = {
     "xlme-01": _compare("transfer, %", "MRTD", "MLM"),
     "xlme-03": _compare("entailment elsewhere, %", _REPLACED, _MASKED),
