@@ -81,10 +81,12 @@ from xlnb.measures.task_runs import (
 )
 
 # %% ../nbs/08_evaluation.ipynb #3948673f
-def _data_stamp() -> str:  # files under XLNB_DATA, their sizes and dates
-    root = data_root()
-    files = sorted(path for path in root.rglob("*") if path.is_file()) if root else []
-    stats = [(path.relative_to(root), path.stat()) for path in files]
+def _data_stamp() -> str:  # files under XLNB_DATA and of own tasks, their sizes and dates
+    own = [task_set.folder for task_set in TASK_SETS.values() if task_set.folder]
+    stats = []
+    for root in map(Path, filter(None, [data_root(), *own])):
+        files = sorted(path for path in root.rglob("*") if path.is_file())
+        stats += [(path.relative_to(root), path.stat()) for path in files]
     return content_hash([(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats])
 
 

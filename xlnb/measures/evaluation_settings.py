@@ -21,7 +21,13 @@ from xlnb.base.core import (
 from ..text.corpora import LANGUAGES
 from ..text.hub import is_hub_name, not_local
 from ..encoder.loading import RUN_NETWORKS, model_folder, network_folder
-from .downstream import BENCHMARKS, RECIPES, has_recipes, printed_recipes
+from xlnb.measures.downstream import (
+    BENCHMARKS,
+    RECIPES,
+    has_recipes,
+    open_task,
+    printed_recipes,
+)
 from .finetuning import check_partner
 from .alignment import READINGS
 from .readouts import NOT_POOLED, WORD_TASKS, READ, vector_files
@@ -34,7 +40,9 @@ class Settings:
     "What to evaluate; the parameters of `08_evaluation` have the same names."
 
     model: str = ""  # folder of a saved encoder and its tokenizer, of a run, or of word vectors; or a name on the hub
-    tasks: str = "cldr"  # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there
+    # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there; or a
+    # folder of your own with train.en.tsv, test.de.tsv, … (a text, a tab, its label)
+    tasks: str = "cldr"
     langs: str = ""  # languages to test, or a paper (see `recipes`), for those that it prints; empty: all of a set
     source: str = "en"  # language to learn in; several, with commas, are pooled: translate-train
     seeds: int = 1  # of heads and of the order of examples
@@ -186,6 +194,17 @@ def _resolved_languages(field: str, settings: Settings) -> str:
 _OF_PAPERS = {"xylent": {"aggregate": "median"}, "veco": {"select_on": "all"}}
 
 
+def _with_own_tasks(settings: Settings) -> Settings:
+    "Folders among the tasks are opened, and become names."
+    published = [name for name, task_set in TASK_SETS.items() if not task_set.folder]
+    known = {"all", *published, *READ, *_ALIASES}
+    names = []
+    for name in map(str.strip, settings.tasks.split(",")):
+        is_own = name not in known and Path(name).is_dir()
+        names.append(open_task(name) if is_own else name)
+    return replace(settings, tasks=",".join(names))
+
+
 def _with_defaults(settings: Settings) -> Settings:
     "What is empty is filled in as the paper of the recipes has it; languages become our codes."
     defaults = {"aggregate": "mean", "select_on": ""} | _OF_PAPERS.get(settings.recipes, {})
@@ -199,7 +218,8 @@ def _check_values(settings: Settings):
     if not settings.source:
         raise ConfigError("source='': name the language to learn in, or several")
     for task in task_names(settings):
-        choose("task", task, [*BENCHMARKS, *READ])
+        if task not in (*BENCHMARKS, *READ):
+            choose("task", task, [*BENCHMARKS, *READ, "a folder of your own"])
     for field in ("epochs", "learning_rate", "max_minutes"):
         value = getattr(settings, field)
         if not 0 <= value < math.inf:
@@ -353,7 +373,7 @@ def resolve(settings: Settings) -> Settings:
         raise ConfigError("model='': give the folder of a saved encoder and its tokenizer")
     if settings.recipes:
         choose("recipes", settings.recipes, RECIPES)
-    settings = _with_defaults(settings)
+    settings = _with_defaults(_with_own_tasks(settings))
     _check_values(settings)
     _check_tasks(settings)
     _check_recipes(settings)

@@ -1,0 +1,154 @@
+"A task out of a folder of one's own files: forms, labels, scores, an evaluation, and what is refused."
+
+import pytest
+from conftest import write
+from test_finetuning import fast  # noqa: F401
+
+from xlnb.base.core import ConfigError, DataError
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.evaluation import Settings, evaluate
+from xlnb.measures.downstream import BENCHMARKS, open_task
+from xlnb.measures.evaluation_settings import resolve
+from xlnb.measures.task_sets import TASK_SETS, read_task
+from xlnb.text.vocab import train_vocab
+
+COLOURS = {"en": ("red", "blue"), "de": ("rot", "blau")}
+
+
+def rows(lang: str, split: str, count: int) -> str:
+    lines = []
+    for n in range(count):
+        label = ("warm", "cold")[n % 2]
+        lines.append(f"{COLOURS[lang][n % 2]} {split} {n}\t{label}\n")
+    return "".join(lines)
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch):
+    "No task of a test outlives it, and no folder of corpora is named."
+    monkeypatch.delenv("XLNB_DATA", raising=False)
+    names = {*TASK_SETS}
+    yield
+    for name in {*TASK_SETS} - names:
+        del TASK_SETS[name]
+        BENCHMARKS.pop(name, None)
+
+
+@pytest.fixture
+def colours(tmp_path):
+    for lang in COLOURS:
+        write(tmp_path / "colours" / f"test.{lang}.tsv", rows(lang, "test", 10))
+    write(tmp_path / "colours" / "train.en.tsv", rows("en", "train", 30))
+    return tmp_path / "colours"
+
+
+def test_names_of_files_say_split_and_language(colours):
+    name = open_task(colours)
+    assert (name, TASK_SETS[name].labels, TASK_SETS[name].languages) == (
+        "colours",
+        ("cold", "warm"),
+        ("de", "en"),
+    )
+    examples = read_task(name, "de", "test")
+    assert len(examples) == 10 and examples[0].texts == ("rot test 0",)
+    assert examples[0].label == "warm"
+    scores = BENCHMARKS[name].score(examples, ["warm"] * 10, "de")
+    # of one label all are found and half are right, of the other none
+    assert scores == pytest.approx({"accuracy": 50, "macro-F1": 100 / 3})
+
+
+def test_pairs_packed_files_and_other_codes_are_read(tmp_path):
+    folder = tmp_path / "same-sense"
+    write(folder / "train.eng.tsv", "a dog\ta cat\tno\na dog\ta hound\tyes\n")
+    write(folder / "test.zh_TW.tsv", "狗\t貓\tno\n狗\t犬\tyes\n")
+    name = open_task(folder)
+    (train, other) = TASK_SETS[name].languages[::-1], "en"
+    assert other in train
+    [taiwan] = {*train} - {"en"}
+    assert read_task(name, taiwan, "test")[1].texts == ("狗", "犬")
+    assert read_task(name, "en", "train")[0].texts == ("a dog", "a cat")
+
+
+def test_tags_of_words_are_entities_where_they_look_like_it(tmp_path):
+    folder = tmp_path / "places"
+    write(folder / "train.en.conll", "Rome\tB-LOC\nsleeps\tO\n\nit\tO\n")
+    write(folder / "test.de.conll", "in\tO\nNew\tB-LOC\nYork\tI-LOC\n")
+    name = open_task(folder)
+    [example] = read_task(name, "de", "test")
+    assert example.words == ("in", "New", "York")
+    assert BENCHMARKS[name].score([example], [("O", "B-LOC", "O")], "de")["F1"] == 0
+    words = tmp_path / "words"
+    line = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n"
+    write(
+        words / "train.en.conllu",
+        line.format(1, "go", "VERB") + line.format(2, "now", "ADV") + "\n",
+    )
+    write(words / "test.de.conllu", line.format(1, "geh", "VERB") + "\n")
+    name = open_task(words)
+    [example] = read_task(name, "de", "test")
+    assert BENCHMARKS[name].score([example], [("VERB",)], "de") == {"accuracy": 100}
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"train.en.tsv": "a\tx\nb\ty\n"}, "no file of test: name files train.en.tsv"),
+        ({"notes.txt": "a"}, "no file of train and test"),
+        (
+            {"train.en.tsv": "a\tx\nb\ty\n", "test.de.conll": "a\tx\n"},
+            "files end in .conll and .tsv",
+        ),
+        ({"train.en.tsv": "a\n", "test.de.tsv": "b\n"}, "1 columns: a line is a text or two"),
+        (
+            {"train.en.tsv": "text\tlabel\na\tx\n", "test.de.tsv": "text\tlabel\nb\ty\n"},
+            "begin with 'text | label': if this is a header, remove it",
+        ),
+        ({"train.en.tsv": "a\tx\n", "test.de.tsv": "b\tx\n"}, "its only label is 'x'"),
+        (
+            {
+                "train.en.tsv": "".join(f"x\t{n}\n" for n in range(30)),
+                "test.de.tsv": "y\t0\n",
+            },
+            "30 labels in 31 lines: the label is the last column",
+        ),
+        (
+            {"train.en.tsv": "a\tx\nb\ty\n", "test.de.tsv": "c\tx\nb\tc\ty\n"},
+            "3 columns where there are 2",
+        ),
+    ],
+)
+def test_files_that_are_no_task_are_refused(tmp_path, files, message):
+    for name, text in files.items():
+        write(tmp_path / "mine" / name, text)
+    with pytest.raises(DataError, match=message.replace("|", r"\|")):
+        read_task(open_task(tmp_path / "mine"), "de", "test")
+
+
+def test_the_name_of_a_published_task_is_refused(tmp_path):
+    write(tmp_path / "xnli" / "train.en.tsv", rows("en", "train", 4))
+    write(tmp_path / "xnli" / "test.de.tsv", rows("de", "test", 4))
+    with pytest.raises(ConfigError, match="'xnli' is the name of another task: rename the folder"):
+        open_task(tmp_path / "xnli")
+
+
+def test_an_evaluation_takes_a_folder_in_place_of_a_name(colours, tmp_path, monkeypatch):
+    tokenizer = train_vocab({"en": [rows("en", "train", 30)]}, 33, tmp_path / "vocabulary")
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    network = new_model(Encoder, config_for("tiny", len(tokenizer), **shape), 0)
+    for saved in (network, tokenizer):
+        saved.save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    settings = Settings("model", "colours", epochs=1, out=str(tmp_path / "runs"), quiet=True)
+    assert resolve(settings).tasks == "colours"
+    scores = evaluate(settings)
+    tested = scores[(scores.task == "colours") & (scores.measure == "accuracy")]
+    assert {*tested.system} >= {"model", "untrained", "majority"} and {*tested.target} == {
+        "de",
+        "en",
+    }
+    # files that change are read again
+    before = tested[(tested.system == "majority") & (tested.target == "de")].score.item()
+    write(colours / "test.de.tsv", "rot\twarm\n" * 3 + "blau\tcold\n")
+    again = evaluate(settings)
+    chosen = (again.task == "colours") & (again.measure == "accuracy") & (again.target == "de")
+    assert before == 50 and again[chosen & (again.system == "majority")].score.item() in (25, 75)
