@@ -1,10 +1,11 @@
 "The command `xlnb`: every name in it leads somewhere, and what has no module of its own does what it says."
 
-import builtins, errno, io, os, re, subprocess, sys, tomllib
+import builtins, errno, io, os, re, shutil, subprocess, sys, tomllib
 from importlib import import_module
 
 import numpy as np
 import pytest
+import torch
 from conftest import LINES, ROOT, write
 
 from xlnb.base.terminal import _failure
@@ -105,7 +106,6 @@ def test_help_of_pretraining_names_what_there_is(capsys):
     assert all(name in shown for name in RECIPES)
 
 
-@pytest.mark.filterwarnings("ignore:.*left unaligned")
 def test_vectors_without_a_map_are_not_written(tmp_path):
     draws = np.random.default_rng(0)
     for lang in ("de", "en"):
@@ -119,6 +119,33 @@ def test_vectors_without_a_map_are_not_written(tmp_path):
         SystemExit, match="de is not mapped, nothing is written: .*without --dictionary"
     ):
         main(["map", *files, "--languages", "de,en", *options])
+    assert not (tmp_path / "mapped").exists()
+
+
+def test_a_map_is_scored_by_entries_that_it_has_not_seen(tmp_path, capsys):
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randn(300, 20, generator=generator)
+    turn = torch.linalg.qr(torch.randn(20, 20, generator=generator)).Q
+    noise = 0.1 * torch.randn(300, 20, generator=generator)
+    for lang, matrix in {"de": source, "en": source @ turn + noise}.items():
+        words = [f"{lang}{n}" for n in range(300)]
+        WordVectors(words, matrix).save(tmp_path / f"{lang}.vec")
+    entries = [f"de{n} en{n}\n" for n in range(250)]
+    write(tmp_path / "learned.txt", "".join(entries[:150]))
+    # ten that are learned, ninety that are right, ten that are wrong, one without vectors
+    wrong = [f"de{n} en{n + 1}\n" for n in range(240, 250)]
+    write(tmp_path / "test.txt", "".join([*entries[140:240], *wrong, "dog Hund\n"]))
+    call = ["map", *(str(tmp_path / name) for name in ("de.vec", "en.vec"))]
+    call += ["--languages", "de,en", "--output", str(tmp_path / "mapped")]
+    call += ["--dictionary", str(tmp_path / "learned.txt")]
+    main([*call, "--test", str(tmp_path / "test.txt")])
+    shown = capsys.readouterr().out
+    assert "accuracy@1 90.0 %" in shown and "of 101 words" in shown
+    assert "10 left out, which --dictionary has" in shown
+    shutil.rmtree(tmp_path / "mapped")
+    write(tmp_path / "test.txt", "dog Hund\n")
+    with pytest.raises(SystemExit, match="no entry of the dictionary has vectors on both sides"):
+        main([*call, "--test", str(tmp_path / "test.txt")])
     assert not (tmp_path / "mapped").exists()
 
 

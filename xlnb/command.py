@@ -7,7 +7,7 @@ __all__ = ['COMMANDS', 'RECIPES', 'Encode', 'run_encode', 'Retrieve', 'run_retri
            'main']
 
 # %% ../nbs/09_command.ipynb #c45f59ef
-import re, sys
+import re, sys, warnings
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -176,6 +176,8 @@ class Map:
     languages: str  # their codes, e.g. de,en
     output: str  # folder for both files, which belong together
     dictionary: str | None = None  # file, a word and its translation per line; None: unsupervised
+    # file of the same form, by which translation is scored; without words that --dictionary has
+    test: str | None = None
     method: str = "orthogonal"  # orthogonal | rcsls | …: of the map at the end
     limit: int = 200_000  # most frequent words of each file
     seed: int = 0  # of draws
@@ -188,33 +190,60 @@ def _map_outputs(settings: Map) -> dict[str, Path]:  # language → file
         raise ConfigError(f"--languages {settings.languages}: give two codes, such as de,en")
     outputs = {lang: Path(settings.output) / f"{lang}.vec" for lang in languages}
     for output in outputs.values():
-        check_output(output, settings.source, settings.hub, settings.dictionary)
+        check_output(output, settings.source, settings.hub, settings.dictionary, settings.test)
     return outputs
 
 # %% ../nbs/09_command.ipynb #runmap02
+def _mapped(settings: Map, vectors: list, source: str, hub: str) -> dict:  # language → vectors
+    "Both sides in one space; `DataError`, and no warning beside it, where no map is found."
+    from xlnb.mapping import map_to
+
+    options = dict(dictionaries=settings.dictionary, method=settings.method, seed=settings.seed)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        spaces = map_to(vectors, hub=hub, **options)
+    if not (report := spaces.reports[source]).mapped:
+        instead = "; without --dictionary none is needed" if settings.dictionary else ""
+        raise DataError(f"{source} is not mapped, nothing is written: {report.why}{instead}")
+    for warning in caught:
+        warnings.warn(warning.message)
+    return spaces.vectors
+
+# %% ../nbs/09_command.ipynb #runmap03
+def _translation_text(settings: Map, first, second) -> str:  # vectors of both sides, mapped
+    "How well words of the test are translated, in a line; '' without a test."
+    from xlnb.measures.lexicon import translation_accuracy
+
+    if settings.test is None:
+        return ""
+    score = translation_accuracy(settings.test, first, second, at=(1, 5), known=settings.dictionary)
+    shares = ", ".join(f"@{k} {100 * share:.1f} %" for k, share in score.covered.items())
+    left_out = f"; {score.known:,} left out, which --dictionary has" if score.known else ""
+    return (
+        f"\n{settings.test}: accuracy{shares} by CSLS, of the {score.coverage:.0%} of {score.words:,} "
+        f"words that have vectors{left_out}"
+    )
+
+# %% ../nbs/09_command.ipynb #runmap04
 def run_map(settings: Map) -> str:  # what was done
     "Map and write both sides; `ConfigError` unless two languages are named, `DataError` where no map is found."
-    from xlnb.mapping import map_to
+    from xlnb.measures.lexicon import covered_entries, given_entries
     from xlnb.text.vectors import read_vectors
 
     outputs = _map_outputs(settings)
     source, hub = outputs
+    entries, file = given_entries(settings.test or [])
     files = {source: settings.source, hub: settings.hub}
     vectors = [read_vectors(path, settings.limit, language=lang) for lang, path in files.items()]
-    spaces = map_to(
-        vectors,
-        hub=hub,
-        dictionaries=settings.dictionary,
-        method=settings.method,
-        seed=settings.seed,
-    )
-    if not (report := spaces.reports[source]).mapped:
-        instead = "; without --dictionary none is needed" if settings.dictionary else ""
-        raise DataError(f"{source} is not mapped, nothing is written: {report.why}{instead}")
+    if file:  # a test that fits nothing is refused before the mapping, which may take an hour
+        covered_entries(entries, *vectors, file)
+    mapped = _mapped(settings, vectors, source, hub)
+    score = _translation_text(settings, mapped[source], mapped[hub])
     Path(settings.output).mkdir(parents=True, exist_ok=True)
     for language, output in outputs.items():
-        spaces.vectors[language].save(output)
-    return f"{settings.output}: {', '.join(output.name for output in outputs.values())}"
+        mapped[language].save(output)
+    names = ", ".join(output.name for output in outputs.values())
+    return f"{settings.output}: {names}{score}"
 
 # %% ../nbs/09_command.ipynb #3d6b9ccd
 class Command(NamedTuple):
