@@ -2,7 +2,13 @@
 
 import math
 
-from xlnb.pretraining.reports import _as_list, best_accuracy, last_held_out, summarise
+from xlnb.pretraining.reports import (
+    _as_list,
+    best_accuracy,
+    last_held_out,
+    score_lines,
+    summarise,
+)
 
 
 def record(**held_out):
@@ -75,3 +81,19 @@ def test_a_card_says_what_was_measured_in_which_unit():
         "- RTD AUC: 0.7",
         "- new, x: 1",
     ]
+
+
+def test_a_run_says_what_it_has_reached_beside_what_needs_no_training():
+    run = record(unigram=5.0, text_mlm=5.25, tlm_unigram=4.0, tlm=3.5, found_layer1=0.5)
+    run |= {"losses": ["mlm", "tlm"]}
+    run["metrics"]["T3/de-en/untrained/layer1/acc@1c"] = 0.1
+    assert score_lines(run) == [
+        "MLM: 0.25 nats above word frequency",
+        "TLM: 0.50 nats below word frequency",
+        "T3, retrieval, centred: 40.0 % (untrained 10.0, lsa 90.0)",
+    ]
+    detected = run | {"metrics": {}, "losses": ["rtd"]}
+    detected["curve"] = record(text_rtd_loss=0.3, text_rtd_base_loss=0.4)["curve"]
+    assert score_lines(detected) == ["replaced tokens: 25% of the base rate's loss removed"]
+    translator = run | {"metrics": {"bleu/T3": 12.5}, "losses": [], "curve": []}
+    assert score_lines(translator) == ["BLEU, T3: 12.5"]

@@ -121,7 +121,13 @@ from xlnb.training.training import (
 )
 from .held_out import HeldOutSpec, MeasuredNetworks
 from .plans import Plan, Step, plan
-from .reports import make_record, snapshot_card, with_corpus, write_cards
+from xlnb.pretraining.reports import (
+    make_record,
+    score_lines,
+    snapshot_card,
+    with_corpus,
+    write_cards,
+)
 from xlnb.pretraining.snapshots import (
     average_of_run,
     check_snapshots,
@@ -1622,7 +1628,8 @@ def main(recipe: Recipe, argv: list[str]):  # e.g. ['--size', 'base']
         record, networks = _run(recipe, settings)
         if record:
             path = append_record(recipe.notebook, record, record["parameters"]["corpus"])
-            print(f"recorded in {path}", networks, sep="\n" * bool(networks))
+            lines = [*score_lines(record), f"recorded in {path}", networks]
+            print(*filter(None, lines), sep="\n")
     except KeyboardInterrupt:
         print(
             "xlnb: interrupted; the same command goes on from the last checkpoint", file=sys.stderr

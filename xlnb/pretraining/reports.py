@@ -7,7 +7,7 @@ __all__ = ['LEARNED', 'DETECTED', 'BASELINE', 'current_parameters', 'without_nan
            'make_record', 'corpus_rows', 'layer_means', 'held_out_layer', 'best_layer', 'baseline_mean',
            'last_held_out', 'best_accuracy', 'nats_learned', 'tokens_to_learn', 'has_learned', 'loss_detected',
            'learning_rows', 'summarise', 'over_tokens', 'draw_seeds', 'draw_by_layer', 'model_card', 'snapshot_card',
-           'write_cards']
+           'write_cards', 'score_lines']
 
 # %% ../../nbs/pretraining/01_reports.ipynb #7eeb100b
 import json, math
@@ -672,3 +672,25 @@ def write_cards(record: dict, titles: dict):  # folder of a model → title
         config = json.loads((Path(folder) / "config.json").read_text("utf-8"))
         card = model_card(record, title, "translation" in config["model_type"])
         (Path(folder) / "README.md").write_text(card, encoding="utf-8")
+
+# %% ../../nbs/pretraining/01_reports.ipynb #sc0rl1n1
+def score_lines(record: dict) -> list[str]:
+    "What a run has reached, in words: its losses, and every test beside the untrained network and its baseline."
+    curve = record["curve"]
+    learned = nats_learned(record, curve[-1]) if curve else {}
+    lines = []
+    for loss, nats in learned.items():
+        side = "below" if nats >= 0 else "above"
+        lines.append(f"{loss}: {abs(nats):.2f} nats {side} word frequency")
+    if not math.isnan(detected := loss_detected(record)):
+        lines.append(f"replaced tokens: {detected:.0%} of the base rate's loss removed")
+    tests = _tests_with_baseline([record])
+    for test, measure in tests:
+        title, system = BASELINE[measure]
+        score = _percent(best_layer(record, test, measure))
+        untrained = _percent(best_layer(record, test, measure, "untrained"))
+        baseline = _percent(baseline_mean(record, test, system, measure))
+        lines.append(f"{test}, {title}: {score} % (untrained {untrained}, {system} {baseline})")
+    if not tests:  # of translators
+        lines += [_card_line(*item).removeprefix("- ") for item in record["metrics"].items()]
+    return lines
