@@ -191,7 +191,7 @@ def test_the_command_averages_a_run_or_folders(run, tmp_path, capsys):
         (["{run}", "--last", "0"], "last=0: give a whole number"),
         (["{run}/snapshot-00000002"], "two folders or more"),
         (["{run}/snapshot-00000002", "{run}/../{name}/snapshot-00000002"], "comes 2 times"),
-        (["{run}", "{run}/nothing"], "holds no network"),
+        (["{run}", "{run}/nothing"], "give the folder of a saved model"),
     ],
 )
 def test_the_command_says_what_is_wrong(run, tmp_path, arguments, said):
@@ -199,6 +199,19 @@ def test_the_command_says_what_is_wrong(run, tmp_path, arguments, said):
     with pytest.raises(SystemExit, match=said):
         main([*words, "--output", str(tmp_path / "mean")])
     assert not list(tmp_path.iterdir())
+
+
+def test_models_are_averaged_by_name(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_MODELS", str(tmp_path / "models"))
+    names = []
+    for number in (4, 6):
+        source = run / f"snapshot-0000000{number}" / "generator"
+        names.append(shutil.copytree(source, tmp_path / "models" / f"step-{number}").name)
+    monkeypatch.chdir(tmp_path)
+    assert average_checkpoints(names, "mean").is_dir()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match="empty holds no network"):
+        average_checkpoints([names[0], "empty"], "other")
 
 
 def test_a_damaged_snapshot_is_not_averaged(run, tmp_path):

@@ -345,6 +345,23 @@ def test_from_the_terminal(model, tmp_path, capsys):
         ]
 
 
+def test_the_text_may_be_several_files(model, tmp_path, monkeypatch, capsys):
+    lines = text()["de"]
+    (tmp_path / "a.txt").write_text("\n".join(lines[::2]))
+    (tmp_path / "b.txt").write_text("\n".join(lines[1::2]))
+    (tmp_path / "both.txt").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    main([str(model), "--text", "a.txt", "b.txt", "--output", "parts"])
+    main([str(model), "--text", "both.txt", "--output", "one"])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].removeprefix("parts") == shown[1].removeprefix("one")
+    with pytest.raises(SystemExit, match="c.txt is not there"):
+        main([str(model), "--text", "a.txt", "c.txt", "--output", "new"])
+    with pytest.raises(SystemExit, match="--text cldr gettext with --langs: name one corpus"):
+        main([str(model), "--text", "cldr", "gettext", "--langs", "de", "--output", "new"])
+    assert not (tmp_path / "new").exists()
+
+
 def test_held_out_text_counts_too(tmp_path):
     corpus = open_corpus("cldr", ("de", "ru"), test_lines=20)
     lines = {*corpus_lines(corpus)}

@@ -433,10 +433,20 @@ class _Trim:
 
     # encoder with its tokenizer: folder, run, or hub name
     model: Positional[Annotated[str, arg(metavar="MODEL")]]
-    text: str  # file, a sentence per line ('-': standard input); with --langs, a corpus
+    # files, a sentence per line ('-': standard input); with --langs, a corpus
+    text: tuple[str, ...]
     output: str  # folder to write, which must not exist
     langs: str | None = None  # languages of the corpus, e.g. de,en
     min_count: int = 1  # occurrences that a subword needs
+
+
+def _lines_of(texts: tuple[str, ...], langs: str | None) -> Iterator[str]:
+    if langs is None:
+        # a file that is missing is named before any is read
+        return chain.from_iterable([*map(input_lines, texts)])
+    if len(texts) != 1:
+        raise ConfigError(f"--text {' '.join(texts)} with --langs: name one corpus")
+    return corpus_lines(open_corpus(texts[0], parse_languages(langs)))
 
 
 @plain_warnings()
@@ -444,10 +454,7 @@ class _Trim:
 def main(arguments: list[str]):  # e.g. ['my-model', '--text', 'de.txt', '--output', 'german']
     "The command `xlnb trim`; invalid input ends with one sentence."
     settings = settings_from_arguments(_Trim, arguments)
-    if settings.langs is None:
-        lines = input_lines(settings.text)
-    else:
-        lines = corpus_lines(open_corpus(settings.text, parse_languages(settings.langs)))
+    lines = _lines_of(settings.text, settings.langs)
     print(trim_model(settings.model, lines, settings.output, settings.min_count))
 
 # %% ../../nbs/encoder/07_trimming.ipynb #tr1mcomm

@@ -32,6 +32,7 @@ from xlnb.base.core import (
     write_checksums,
 )
 from ..base.errors import errors_as_sentences
+from ..text.hub import saved_folder
 from ..encoder.encoder import checkpoint_shapes, shape_differences
 from ..encoder.initialisation import copy_without_weights, read_headers, weight_files
 
@@ -164,7 +165,7 @@ def _card(networks: list[Path]) -> str:  # Markdown
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd012
 def average_checkpoints(
-    folders,  # of networks, or of snapshots of a run; oldest first
+    folders,  # of networks, or of snapshots of a run; oldest first; or names on the hub
     output,  # folder for their mean, which must not exist
     cards: dict
     | None = None,  # network ('.' or its name) → README; None: which folders were averaged
@@ -173,7 +174,7 @@ def average_checkpoints(
 
     Raises `ConfigError` for fewer than two folders or an output that exists, `CheckpointError`
     for networks that differ."""
-    folders = [Path(folder).expanduser() for folder in folders]
+    folders = [saved_folder(folder, "model") for folder in folders]
     output = Path(output).expanduser()
     _check_folders(folders, output)
     with atomic_path(output) as unfinished:
@@ -214,7 +215,7 @@ def last_snapshots(
 class Average:
     "Mean of the weights of saved networks, as a folder that loads as they do."
 
-    # folders of networks or snapshots, oldest first; with --last the folder of one run
+    # folders of networks or snapshots, oldest first, or names on the hub; with --last one run
     folders: Positional[Annotated[tuple[str, ...], arg(metavar="FOLDER")]]
     output: str  # folder for the mean, which must not exist
     last: int | None = None  # number of a run's last snapshots to average
