@@ -235,7 +235,7 @@ READING = {
     "retrieve": ["PATH", "b.txt", "--model", "m"],
     "retrieve with a model": ["b.txt", "b.txt", "--model", "PATH"],
     "distil": ["--model", "PATH", "--text", "b.txt", "--output", "out.vec"],
-    "average": ["b.txt", "PATH", "--output", "out"],
+    "average": ["folder", "PATH", "--output", "out"],
     "trim": ["PATH", "--text", "b.txt", "--output", "out"],
     "map": ["PATH", "b.vec", "--languages", "de,en", "--output", "out"],
     "evaluate": ["--model", "PATH", "--tasks", "cldr"],

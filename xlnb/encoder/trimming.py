@@ -448,7 +448,7 @@ def _lines_of(texts: tuple[str, ...], langs: str | None) -> Iterator[str]:
         raise ConfigError(f"--text {' '.join(texts)} with --langs: name one corpus")
     return corpus_lines(open_corpus(texts[0], parse_languages(langs)))
 
-
+# %% ../../nbs/encoder/07_trimming.ipynb #tr1mmai2
 @plain_warnings()
 @errors_as_sentences()
 def main(arguments: list[str]):  # e.g. ['my-model', '--text', 'de.txt', '--output', 'german']

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'MALFORMED', 'TRANSLATE_TRAIN', 'MISPLACED', 'TASK_SETS', 'Labelled', 'Choice', 'Tagged', 'Question',
-           'Source', 'TaskSet', 'Table', 'read_conllu', 'own_task_set', 'task_languages', 'task_files', 'read_task']
+           'Source', 'TaskSet', 'Table', 'read_conllu', 'task_languages', 'task_files', 'read_task', 'own_task_set']
 
 # %% ../../nbs/measures/06_task_sets.ipynb #1170d316
 import csv, json, re, warnings
@@ -1339,90 +1339,6 @@ TASK_SETS |= _by_name(
     ),
 )
 
-# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk1
-_OWN_NAME = re.compile(r"(train|dev|test)\.([A-Za-z][\w-]*)(\.tsv|\.conllu?)(?:\.gz|\.xz)?")
-_OWN_FORM = "name files train.en.tsv, test.de.tsv (perhaps dev.en.tsv), or with .conll or .conllu"
-
-
-def _own_files(folder: Path) -> dict[tuple[str, str], tuple[str, Path]]:
-    "Split and code of the language → ending and path; `DataError` where files are missing or of several forms."
-    files = {}
-    for path in sorted(folder.iterdir()):
-        if match := _OWN_NAME.fullmatch(path.name):
-            files[match[1], match[2]] = match[3], path
-    splits = {split for split, _ in files}
-    if absent := [split for split in ("train", "test") if split not in splits]:
-        raise DataError(f"no file of {' and '.join(absent)}: {_OWN_FORM}", folder)
-    endings = sorted({ending for ending, _ in files.values()})
-    if len(endings) > 1:
-        raise DataError(f"files end in {' and '.join(endings)}: a task has one form", folder)
-    return files
-
-# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk2
-def _own_rows(ending: str, path: Path) -> Iterator[tuple[str, ...]]:  # columns, the last the label
-    if ending == ".conllu":
-        yield from (row[1:] for rows in read_conllu(path, surface=True) for row in rows)
-        return
-    for line in file_lines(path, "\r\n"):
-        if line or ending == ".tsv":
-            yield tuple(line.split("\t"))
-
-
-def _own_width(ending: str, paths: list[Path]) -> int:  # columns
-    "How many columns the first line has; `DataError` for a form that no task has, and for a header."
-    first = [next(_own_rows(ending, path), ()) for path in paths]
-    allowed = (2, 3) if ending == ".tsv" else (2,)
-    if len(first[0]) not in allowed:
-        needs = (
-            "a text or two, and a label, between tabs" if 3 in allowed else "a word, a tab, a tag"
-        )
-        raise DataError(f"{len(first[0])} columns: a line is {needs}", paths[0], 1)
-    if ending == ".tsv" and len(paths) > 1 and len(set(first)) == 1:
-        raise DataError(
-            f"all files begin with {' | '.join(first[0])!r:.60}: if this is a header, remove it",
-            paths[0],
-            1,
-        )
-    return len(first[0])
-
-# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk3
-def _own_labels(ending: str, paths: list[Path]) -> tuple[str, ...]:
-    "All labels that occur; `DataError` where there is nothing to tell apart, or hardly two lines share one."
-    counts = Counter(row[-1] for path in paths for row in _own_rows(ending, path))
-    if len(counts) < 2:
-        raise DataError(f"its only label is {[*counts][0]!r:.40}: give two or more", paths[0])
-    if len(counts) > max(20, counts.total() / 2):
-        raise DataError(
-            f"{len(counts):,} labels in {counts.total():,} lines: the label is the last column",
-            paths[0],
-        )
-    return tuple(sorted(counts))
-
-# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk4
-def own_task_set(folder) -> TaskSet:  # named as the folder
-    """A folder of labelled files as a set: `train.en.tsv`, `test.de.tsv`, perhaps `dev.en.tsv`.
-
-    Raises `ConfigError` for the name of a published set, `DataError` for files that are absent or of another form."""
-    folder = Path(folder).resolve()
-    name = folder.name
-    if name in TASK_SETS and TASK_SETS[name].folder != str(folder):
-        raise ConfigError(f"{name!r} is the name of another task: rename the folder {folder}")
-    files = _own_files(folder)
-    ending = next(iter(files.values()))[0]
-    paths = [path for _, path in files.values()]
-    width = _own_width(ending, paths)
-    readers = {
-        ".tsv": Table(tuple(range(width - 1)), width - 1, width=(width,)),
-        ".conll": _two_columns,
-        ".conllu": _conllu,
-    }
-    source = Source((f"{{split}}.{{lang}}{ending}",), ("train", "dev", "test"), readers[ending])
-    codes = {our_code(code): code for _, code in files}
-    kind = "classification" if ending == ".tsv" else "tagging"
-    labels = _own_labels(ending, paths)
-    options = dict(languages=tuple(codes), codes=codes, folder=str(folder))
-    return TaskSet(name, kind, labels, "", "", (source,), **options)
-
 # %% ../../nbs/measures/06_task_sets.ipynb #43c66793
 def _looked_for(task: TaskSet, language: str, split: str) -> str:
     "What an error says of a set that is not there: its files and its licence."
@@ -1444,7 +1360,7 @@ def _root(root, task: TaskSet, split: str, language: str = "{lang}") -> Path:
         f"{task.name}, {split}: {_looked_for(task, language, split)}"
     )
 
-
+# %% ../../nbs/measures/06_task_sets.ipynb #43c6679c
 def _chosen(name: str, split: str) -> TaskSet:
     task = TASK_SETS[choose("task", name, TASK_SETS)]
     choose(f"split of {name!r}", split, task.splits)
@@ -1523,3 +1439,91 @@ def read_task(
         raise DataError("no examples in it", paths[0])
     _warn(report, paths)
     return examples
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk1
+_OWN_NAME = re.compile(r"(train|dev|test)\.([A-Za-z][\w-]*)(\.tsv|\.conllu?)(?:\.gz|\.xz)?")
+_OWN_FORM = "name files train.en.tsv, test.de.tsv (perhaps dev.en.tsv), or with .conll or .conllu"
+
+
+def _own_files(folder: Path) -> dict[tuple[str, str], tuple[str, Path]]:
+    "Split and code of the language → ending and path; `DataError` where files are missing or of several forms."
+    files = {}
+    for path in sorted(folder.iterdir()):
+        if match := _OWN_NAME.fullmatch(path.name):
+            files[match[1], match[2]] = match[3], path
+    splits = {split for split, _ in files}
+    if absent := [split for split in ("train", "test") if split not in splits]:
+        raise DataError(f"no file of {' and '.join(absent)}: {_OWN_FORM}", folder)
+    endings = sorted({ending for ending, _ in files.values()})
+    if len(endings) > 1:
+        raise DataError(f"files end in {' and '.join(endings)}: a task has one form", folder)
+    return files
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk2
+def _own_rows(ending: str, path: Path) -> Iterator[tuple[str, ...]]:  # columns, the last the label
+    if ending == ".conllu":
+        yield from (row[1:] for rows in read_conllu(path, surface=True) for row in rows)
+        return
+    for line in file_lines(path, "\r\n"):
+        if line or ending == ".tsv":
+            yield tuple(line.split("\t"))
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s2b
+def _own_width(ending: str, paths: list[Path]) -> int:  # columns
+    "How many columns the first line has; `DataError` for a form that no task has, and for a header."
+    first = [next(_own_rows(ending, path), ()) for path in paths]
+    allowed = (2, 3) if ending == ".tsv" else (2,)
+    if len(first[0]) not in allowed:
+        needs = (
+            "a text or two, and a label, between tabs" if 3 in allowed else "a word, a tab, a tag"
+        )
+        raise DataError(f"{len(first[0])} columns: a line is {needs}", paths[0], 1)
+    if ending == ".tsv" and len(paths) > 1 and len(set(first)) == 1:
+        raise DataError(
+            f"all files begin with {' | '.join(first[0])!r:.60}: if this is a header, remove it",
+            paths[0],
+            1,
+        )
+    return len(first[0])
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk3
+def _own_labels(ending: str, paths: list[Path]) -> tuple[str, ...]:
+    "All labels that occur; `DataError` where there is nothing to tell apart, or hardly two lines share one."
+    counts = Counter(row[-1] for path in paths for row in _own_rows(ending, path))
+    if len(counts) < 2:
+        raise DataError(f"its only label is {[*counts][0]!r:.40}: give two or more", paths[0])
+    if len(counts) > max(20, counts.total() / 2):
+        raise DataError(
+            f"{len(counts):,} labels in {counts.total():,} lines: the label is the last column",
+            paths[0],
+        )
+    return tuple(sorted(counts))
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s3b
+def _own_source(ending: str, width: int) -> Source:
+    texts = tuple(range(width - 1))
+    readers = {
+        ".tsv": Table(texts, width - 1, width=(width,)),
+        ".conll": _two_columns,
+        ".conllu": _conllu,
+    }
+    return Source((f"{{split}}.{{lang}}{ending}",), ("train", "dev", "test"), readers[ending])
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk4
+def own_task_set(folder) -> TaskSet:  # named as the folder
+    """A folder of labelled files as a set: `train.en.tsv`, `test.de.tsv`, perhaps `dev.en.tsv`.
+
+    Raises `ConfigError` for the name of a published set, `DataError` for files that are absent or of another form."""
+    folder = Path(folder).resolve()
+    if folder.name in TASK_SETS and TASK_SETS[folder.name].folder != str(folder):
+        raise ConfigError(
+            f"{folder.name!r} is the name of another task: rename the folder {folder}"
+        )
+    files = _own_files(folder)
+    ending = next(iter(files.values()))[0]
+    paths = [path for _, path in files.values()]
+    source = _own_source(ending, _own_width(ending, paths))
+    codes = {our_code(code): code for _, code in files}
+    kind = "classification" if ending == ".tsv" else "tagging"
+    options = dict(languages=tuple(codes), codes=codes, folder=str(folder))
+    return TaskSet(folder.name, kind, _own_labels(ending, paths), "", "", (source,), **options)

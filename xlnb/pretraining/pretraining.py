@@ -119,6 +119,8 @@ from xlnb.training.training import (
     read_log,
     train,
 )
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9e0
 from .held_out import HeldOutSpec, MeasuredNetworks
 from .plans import Plan, Step, plan
 from xlnb.pretraining.reports import (
