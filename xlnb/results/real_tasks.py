@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOTEBOOK', 'AMOUNTS', 'ARMS', 'EXPERIMENTS', 'RECIPE', 'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'run',
-           'real_runs', 'transfer', 'gap', 'elsewhere', 'best_retrieval']
+           'real_runs', 'transfer', 'gap', 'elsewhere', 'best_retrieval', 'task_rows']
 
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask005
 import math, sys
@@ -15,7 +15,13 @@ from functools import partial
 from ..base.core import append_record, settings_from_arguments
 from ..pretraining.claims import Claim, Comparison
 from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
-from ..pretraining.reports import layer_means
+from xlnb.pretraining.reports import (
+    layer_means,
+    loss_detected,
+    nats_learned,
+    spread,
+    without_nan,
+)
 from . import real_objectives
 from xlnb.results.real_objectives import (
     Amounts,
@@ -129,6 +135,27 @@ MEASURES: dict[str, Callable] = {
 def _compare(measure: str, ahead: str, behind: str) -> tuple:
     arms = ("tasks", ahead), ("tasks", behind)
     return (Comparison(measure, *arms, MEASURES[measure], lower=measure.startswith("gap")),)
+
+# %% ../../nbs/results/08i_real_tasks.ipynb #rtask19b
+def task_rows(
+    arms: dict,  # arm → {seed: record}
+) -> list[dict]:  # a row for the encoder itself, then one per arm
+    "Every measure before training and after it, and what the networks have learned."
+    if not arms:
+        return []
+    start = next(iter(next(iter(arms.values())).values()))
+    before = {name: f"{measure(start, system='before'):.1f}" for name, measure in MEASURES.items()}
+    rows = [{"arm": "before", "seeds": "", **before}]
+    for arm, runs in arms.items():
+        records = [*runs.values()]
+        row = {"arm": arm, "seeds": len(records)}
+        for name, measure in MEASURES.items():
+            row[name] = spread([measure(record) for record in records])
+        learned = [nats_learned(record, record["curve"][-1])["MLM"] for record in records]
+        row["nats below word frequency, text"] = spread(learned)
+        row["share of the loss detected"] = spread(without_nan(map(loss_detected, records)))
+        rows.append(row)
+    return rows
 
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask020
 _REPLACED = "MRTD + TRTD"
