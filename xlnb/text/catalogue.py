@@ -11,6 +11,7 @@ __all__ = ['SETS', 'GOLD', 'OWN_TEXT', 'COUNTED', 'PublishedSet', 'set_folder', 
 import json, os, re, warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import signature
 from itertools import combinations
 from pathlib import Path
@@ -871,6 +872,10 @@ def verse_split(
     u = derive_seed("verse", verse) / 2**63  # uniform in [0, 1)
     return "test" if u < test_share else "valid" if u < test_share + valid_share else "train"
 
+# %% ../../nbs/text/03_catalogue.ipynb #d477003s
+# a page has many paragraphs, and every language and pair asks for each of them
+_split_once = lru_cache(2**16)(verse_split)
+
 
 @dataclass(frozen=True)
 class _Rows:
@@ -882,7 +887,7 @@ class _Rows:
     unit: Callable[[str], str] = str  # identifier → what is held out in one
 
     def part(self, key: str) -> str:
-        return verse_split(self.unit(key), self.valid_share, self.test_share)
+        return _split_once(self.unit(key), self.valid_share, self.test_share)
 
 # %% ../../nbs/text/03_catalogue.ipynb #5eaea837
 def _train_text(path, rows, report):
