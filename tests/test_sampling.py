@@ -1,6 +1,6 @@
 """Exponents, mixtures and pair samplings against their definitions and against other solvers, on random inputs."""
 
-import itertools, json, math, os, re, subprocess, sys, tracemalloc, warnings
+import csv, itertools, json, math, os, re, subprocess, sys, tracemalloc, warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -1287,3 +1287,38 @@ def test_a_table_that_would_lose_rows_is_refused(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         read_pair_counts(tmp_path / "t.csv")
+
+
+def test_a_table_of_languages_is_drawn_by_exponent(tmp_path, capsys):
+    table = tmp_path / "text.csv"
+    table.write_text("lang,count\nsw,1e4\nde,1e6\n")
+    main([str(table), "--temperature", "2", "--budget", "1010000"])
+    shown = capsys.readouterr()
+    assert "drawn by exponent" in shown.err
+    heads, german, swahili = (line.split() for line in shown.out.splitlines())
+    assert heads == ["lang", "amount", "data", "exponent", "epochs"]
+    assert german == ["de", "1,000,000", "99.0099%", "90.9091%", "0.9182"]
+    assert swahili[3:] == ["9.0909%", "9.182"]
+    rows = list(csv.DictReader((tmp_path / "text.plan.csv").open()))
+    assert [row["lang"] for row in rows] == ["de", "sw"]
+    assert float(rows[1]["probability"]) == pytest.approx(1 / 11)
+
+
+@pytest.mark.parametrize(
+    "text, options, words",
+    [
+        ("lang,count\nde,5\n", ["--max_epochs", "2"], "max_epochs is for pairs"),
+        ("lang,count\nde,5\n", ["--budget", "0"], "budget=0.0 is not a finite number above 0"),
+        ("lang,count\nde,5\n", ["--temperature", "0"], "temperature=0.0 is not"),
+        ("lang,n\nde,5\n", [], "has lang, n, and no column count: name that of the amounts"),
+        ("lang,count\nde,5\nde,6\n", [], ":3: 'de' stands in line 2 too"),
+        ("lang,count\nde,0\n", [], "count '0' of de is no number above 0"),
+        ("lang,count\n", [], "no line holds a language"),
+    ],
+)
+def test_a_table_of_languages_that_says_nothing_is_refused(tmp_path, text, options, words):
+    table = tmp_path / "text.csv"
+    table.write_text(text)
+    with pytest.raises(SystemExit, match=words):
+        main([str(table), *options])
+    assert not (tmp_path / "text.plan.csv").exists()

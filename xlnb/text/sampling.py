@@ -9,6 +9,7 @@ __all__ = ['exponent_probabilities', 'target_marginals', 'language_marginals', '
 
 # %% ../../nbs/text/11_sampling.ipynb #53f2470d
 import csv, math, os, sys, warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -44,6 +45,7 @@ from xlnb.text.counts import (
     pair_graph,
     pair_key,
     positive_number,
+    read_language_counts,
     read_pair_counts,
     sorted_codes,
     unquoted_hint,
@@ -700,7 +702,7 @@ _SAMPLERS = {"exponent": exponent_sampling, "m2m": m2m_sampling, "entropic": ent
 class _CommandLine:
     "What each sampler does with a table of pair counts; the plan of one of them goes to a CSV file."
 
-    # .csv or .tsv file with columns pair (or src and tgt) and count
+    # .csv or .tsv file with columns pair (or src and tgt) and count; or lang and count, for text
     counts: Positional[Annotated[str, arg(metavar="COUNTS")]]
     sampler: str = "entropic"  # entropic (XY-LENT) | m2m (M2M-100) | exponent (∝ n^(1/T))
     temperature: float = _TEMPERATURE  # T; 1: the shares of the data, large: equal shares
@@ -717,6 +719,8 @@ def main(argv: list[str]):  # e.g. ['counts.csv', '--temperature', '2']
     "Print the samplings of a table of counts and write one of them; invalid input ends with one sentence."
     utf8_output()
     settings = _settings(argv)
+    if amounts := read_language_counts(settings.counts, settings.column):
+        return _sample_languages(settings, amounts)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         graph = pair_graph(read_pair_counts(settings.counts, settings.column))
@@ -816,11 +820,49 @@ def _table_lines(rows, graph, plans):
                 f"{row['epochs']:.4g}",
             ]
         )
+    yield from _aligned(cells)
+
+# %% ../../nbs/text/11_sampling.ipynb #05cc360a
+def _aligned(cells: list[list[str]]) -> Iterator[str]:  # rows, each as wide
+    "Lines of a table: the first column to the left, the others to the right."
     wide = [max(map(len, column)) for column in zip(*cells)]
     for first, *others in cells:
         yield "  ".join(
             [first.ljust(wide[0]), *(cell.rjust(w) for cell, w in zip(others, wide[1:]))]
         )
+
+# %% ../../nbs/text/11_sampling.ipynb #lang5am1
+def _language_rows(amounts: dict, temperature: float, budget: float) -> list[dict]:
+    "A row for each language, the largest first."
+    plan = exponent_probabilities(amounts, 1 / temperature)
+    rows = []
+    for lang in sorted(amounts, key=amounts.get, reverse=True):
+        epochs = budget * plan[lang] / amounts[lang]
+        count = f"{amounts[lang]:.12g}"
+        rows.append({"lang": lang, "count": count, "probability": plan[lang], "epochs": epochs})
+    return rows
+
+# %% ../../nbs/text/11_sampling.ipynb #lang5am2
+def _sample_languages(settings: _CommandLine, amounts: dict):  # language → amount of text
+    "Print and write how often each language is read; `ConfigError` for what pairs alone have."
+    for name in ("repair", "max_epochs"):
+        if getattr(settings, name) is not None:
+            raise ConfigError(f"--{name} is for pairs: {settings.counts} names languages")
+    total = sum(amounts.values())
+    budget = total if settings.budget is None else settings.budget
+    positive_number("budget", budget, "1_000_000")
+    positive_number("temperature", settings.temperature, "2")
+    rows = _language_rows(amounts, settings.temperature, budget)
+    output = _write_plan(rows, settings.counts, settings.output)
+    print(
+        f"xlnb: a table of languages is drawn by exponent; the plan is in {output}", file=sys.stderr
+    )
+    cells = [["lang", "amount", "data", "exponent", "epochs"]]
+    for row in rows:
+        amount = amounts[row["lang"]]
+        shares = f"{amount / total:.4%}", f"{row['probability']:.4%}"
+        cells.append([row["lang"], f"{amount:,.10g}", *shares, f"{row['epochs']:.4g}"])
+    _print_quietly(_aligned(cells))
 
 # %% ../../nbs/text/11_sampling.ipynb #274d7fc5
 def _print_quietly(lines):
