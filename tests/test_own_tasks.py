@@ -1,5 +1,7 @@
 "A task out of a folder of one's own files: forms, labels, scores, an evaluation, and what is refused."
 
+import gzip
+
 import pytest
 from conftest import write
 from test_finetuning import fast  # noqa: F401
@@ -69,6 +71,14 @@ def test_pairs_packed_files_and_other_codes_are_read(tmp_path):
     assert read_task(name, "en", "train")[0].texts == ("a dog", "a cat")
 
 
+def test_a_packed_copy_is_not_read_beside_the_file(colours):
+    packed = colours / "train.en.tsv.gz"
+    packed.write_bytes(gzip.compress(b"red\tother\nblue\tlabels\n"))
+    assert TASK_SETS[open_task(colours)].labels == ("cold", "warm")
+    (colours / "train.en.tsv").unlink()
+    assert TASK_SETS[open_task(colours)].labels == ("cold", "labels", "other", "warm")
+
+
 def test_tags_of_words_are_entities_where_they_look_like_it(tmp_path):
     folder = tmp_path / "places"
     write(folder / "train.en.conll", "Rome\tB-LOC\nsleeps\tO\n\nit\tO\n")
@@ -94,6 +104,11 @@ def test_tags_of_words_are_entities_where_they_look_like_it(tmp_path):
     [
         ({"train.en.tsv": "a\tx\nb\ty\n"}, "no file of test: name files train.en.tsv"),
         ({"notes.txt": "a"}, "no file of train and test"),
+        ({}, "is no folder"),
+        (
+            {"train.en.tsv": "a\tx\nb\ty\n", "test.eng.tsv": "c\tx\n"},
+            "files call one language eng and en: take one code",
+        ),
         (
             {"train.en.tsv": "a\tx\nb\ty\n", "test.de.conll": "a\tx\n"},
             "files end in .conll and .tsv",

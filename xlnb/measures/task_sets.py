@@ -1447,10 +1447,13 @@ _OWN_FORM = "name files train.en.tsv, test.de.tsv (perhaps dev.en.tsv), or with 
 
 def _own_files(folder: Path) -> dict[tuple[str, str], tuple[str, Path]]:
     "Split and code of the language → ending and path; `DataError` where files are missing or of several forms."
+    if not folder.is_dir():
+        raise DataError("is no folder", folder)
     files = {}
     for path in sorted(folder.iterdir()):
         if match := _OWN_NAME.fullmatch(path.name):
-            files[match[1], match[2]] = match[3], path
+            # a packed copy comes after the file itself, which is read
+            files.setdefault((match[1], match[2]), (match[3], path))
     splits = {split for split, _ in files}
     if absent := [split for split in ("train", "test") if split not in splits]:
         raise DataError(f"no file of {' and '.join(absent)}: {_OWN_FORM}", folder)
@@ -1509,6 +1512,16 @@ def _own_source(ending: str, width: int) -> Source:
     }
     return Source((f"{{split}}.{{lang}}{ending}",), ("train", "dev", "test"), readers[ending])
 
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s3c
+def _own_codes(folder: Path, names: list[str]) -> dict[str, str]:  # our code → that of the files
+    "The languages of file names; `DataError` where one has two codes."
+    codes = {}
+    for name in names:
+        known = codes.setdefault(our_code(name), name)
+        if known != name:
+            raise DataError(f"files call one language {known} and {name}: take one code", folder)
+    return codes
+
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk4
 def own_task_set(folder) -> TaskSet:  # named as the folder
     """A folder of labelled files as a set: `train.en.tsv`, `test.de.tsv`, perhaps `dev.en.tsv`.
@@ -1523,7 +1536,7 @@ def own_task_set(folder) -> TaskSet:  # named as the folder
     ending = next(iter(files.values()))[0]
     paths = [path for _, path in files.values()]
     source = _own_source(ending, _own_width(ending, paths))
-    codes = {our_code(code): code for _, code in files}
+    codes = _own_codes(folder, [code for _, code in files])
     kind = "classification" if ending == ".tsv" else "tagging"
     options = dict(languages=tuple(codes), codes=codes, folder=str(folder))
     return TaskSet(folder.name, kind, _own_labels(ending, paths), "", "", (source,), **options)
