@@ -309,7 +309,7 @@ def test_maps_by_few_entries_are_not_passed_by_what_they_leave_unturned(width, n
     with pytest.warns(
         UserWarning,
         match=f"de: entries for {n} of its words are too few to know .* of width {width} "
-        ".*give more, or try start='unsupervised' or self_learning=True; "
+        ".*give more, or try without a dictionary .start='unsupervised'., or with self-learning .*; "
         "its .* unaligned",
     ):
         mapped = map_to(vectors, "en", {"de": entries})

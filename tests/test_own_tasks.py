@@ -6,7 +6,7 @@ import pytest
 from conftest import write
 from test_finetuning import fast  # noqa: F401
 
-from xlnb.base.core import ConfigError, DataError
+from xlnb.base.core import CheckpointError, ConfigError, DataError
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.evaluation import Settings, evaluate
 from xlnb.measures.downstream import BENCHMARKS, open_task
@@ -99,24 +99,34 @@ def test_tags_of_words_are_entities_where_they_look_like_it(tmp_path):
     assert BENCHMARKS[name].score([example], [("VERB",)], "de") == {"accuracy": 100}
 
 
+HEADER = "text\tlabel\na\tx\nb\ty\n"
+TRAIN = "a\tx\nb\ty\n"
+
+
 @pytest.mark.parametrize(
     "files, message",
     [
-        ({"train.en.tsv": "a\tx\nb\ty\n"}, "no file of test: name files train.en.tsv"),
+        ({"train.en.tsv": TRAIN}, "no file of test: name files train.en.tsv"),
         ({"notes.txt": "a"}, "no file of train and test"),
         ({}, "is no folder"),
+        ({"train.en.tsv": TRAIN, "test.de.conll": "a\tx\n"}, "files end in .conll and .tsv"),
         (
-            {"train.en.tsv": "a\tx\nb\ty\n", "test.eng.tsv": "c\tx\n"},
+            {"train.en.tsv": TRAIN, "test.eng.tsv": "c\tx\n"},
             "files call one language eng and en: take one code",
         ),
         (
-            {"train.en.tsv": "a\tx\nb\ty\n", "test.de.conll": "a\tx\n"},
-            "files end in .conll and .tsv",
+            {"train.en.tsv": "a\n", "test.de.tsv": "b\n"},
+            "columns: 1, where a line is a text or two",
         ),
-        ({"train.en.tsv": "a\n", "test.de.tsv": "b\n"}, "1 columns: a line is a text or two"),
+        ({"train.en.conll": "a x\n", "test.de.conll": "b y\n"}, "where a line is a word, a tab"),
+        ({"train.en.tsv": TRAIN, "test.de.tsv": "c\tx\nb\tc\ty\n"}, "columns: 3, where others"),
+        ({"train.en.tsv": TRAIN, "test.de.tsv": "c\tx\nd\t \n"}, "test.de.tsv:2: no label after"),
+        ({"train.en.tsv": TRAIN, "test.de.tsv": "\n"}, "test.de.tsv: is empty"),
+        ({"train.en.tsv": HEADER, "test.de.tsv": HEADER}, "with 'label', is a header: remove it"),
+        ({"train.en.tsv": HEADER, "test.de.tsv": TRAIN}, "with 'label', is a header: remove it"),
         (
-            {"train.en.tsv": "text\tlabel\na\tx\n", "test.de.tsv": "text\tlabel\nb\ty\n"},
-            "begin with 'text | label': if this is a header, remove it",
+            {"train.en.tsv": "Satz\tArt\n" + TRAIN, "test.de.tsv": "Satz\tArt\n" + TRAIN},
+            "with 'Art', is a header",
         ),
         ({"train.en.tsv": "a\tx\n", "test.de.tsv": "b\tx\n"}, "its only label is 'x'"),
         (
@@ -126,24 +136,77 @@ def test_tags_of_words_are_entities_where_they_look_like_it(tmp_path):
             },
             "30 labels in 31 lines: the label is the last column",
         ),
-        (
-            {"train.en.tsv": "a\tx\nb\ty\n", "test.de.tsv": "c\tx\nb\tc\ty\n"},
-            "3 columns where there are 2",
-        ),
     ],
 )
 def test_files_that_are_no_task_are_refused(tmp_path, files, message):
     for name, text in files.items():
         write(tmp_path / "mine" / name, text)
     with pytest.raises(DataError, match=message.replace("|", r"\|")):
-        read_task(open_task(tmp_path / "mine"), "de", "test")
+        open_task(tmp_path / "mine")
 
 
-def test_the_name_of_a_published_task_is_refused(tmp_path):
-    write(tmp_path / "xnli" / "train.en.tsv", rows("en", "train", 4))
-    write(tmp_path / "xnli" / "test.de.tsv", rows("de", "test", 4))
-    with pytest.raises(ConfigError, match="'xnli' is the name of another task: rename the folder"):
-        open_task(tmp_path / "xnli")
+def test_blanks_and_blank_lines_change_nothing(tmp_path):
+    write(tmp_path / "mine" / "train.en.tsv", "c\tx\n\nb\ty\n\n")
+    write(tmp_path / "mine" / "test.de.tsv", "\ufeffa \tx \r\nb\t y\r\n")
+    name = open_task(tmp_path / "mine")
+    assert TASK_SETS[name].labels == ("x", "y")
+    assert [e[1:] for e in read_task(name, "de", "test")] == [(("a",), "x"), (("b",), "y")]
+    assert len(read_task(name, "en", "train")) == 2
+
+
+def test_what_looks_like_a_mistake_is_told(tmp_path):
+    write(tmp_path / "mine" / "train.en.tsv", TRAIN)
+    write(tmp_path / "mine" / "test.de.tsv", "c\tx\nb\tY\nd\tY\n")
+    for name in ("test_fr.tsv", "valid.en.tsv", "test.german.tsv"):
+        write(tmp_path / "mine" / name, TRAIN)
+    with pytest.warns(UserWarning) as told:
+        open_task(tmp_path / "mine")
+    not_read, new = (str(warning.message) for warning in told)
+    assert "mine: not read: test.german.tsv, test_fr.tsv, valid.en.tsv; name files" in not_read
+    assert "test.de.tsv has labels that no training file has" in new and "(2 of 3): Y" in new
+
+
+@pytest.mark.parametrize("name", ["xnli", "pos", "ner", "cldr", "tatoeba", "all", "a,b", "bucc"])
+def test_the_name_of_another_task_is_refused(tmp_path, monkeypatch, name):
+    write(tmp_path / name / "train.en.tsv", rows("en", "train", 4))
+    write(tmp_path / name / "test.de.tsv", rows("de", "test", 4))
+    known = dict(BENCHMARKS)
+    with pytest.raises(ConfigError, match="rename|no such folder"):
+        resolve(Settings("model", str(tmp_path / name)))
+    assert BENCHMARKS == known or name == "bucc"
+    # the bare name is the published task, whatever lies here
+    monkeypatch.chdir(tmp_path)
+    if name == "pos":
+        assert BENCHMARKS["pos"].tested == "ud-pos"
+        with pytest.raises((ConfigError, CheckpointError), match="model"):
+            resolve(Settings("model", "pos"))
+        assert BENCHMARKS["pos"].tested == "ud-pos"
+
+
+def test_two_folders_of_one_name_are_told_apart(tmp_path):
+    for folder in ("a", "b"):
+        write(tmp_path / folder / "same" / "train.en.tsv", rows("en", "train", 4))
+        write(tmp_path / folder / "same" / "test.de.tsv", rows("de", "test", 4))
+    open_task(tmp_path / "a" / "same")
+    assert open_task(tmp_path / "a" / "same") == "same"
+    with pytest.raises(ConfigError, match="another task, .*a/same: rename .*b/same"):
+        open_task(tmp_path / "b" / "same")
+
+
+@pytest.mark.parametrize(
+    "tasks, message",
+    [
+        ("no/where", "task='no/where': there is no such folder"),
+        ("a.txt", "task='a.txt' is a file: give the folder"),
+        ("nowhere", "is not one of xnli.* a folder here"),
+        ("", "task='' is not one of"),
+    ],
+)
+def test_what_is_no_folder_is_said(tmp_path, monkeypatch, tasks, message):
+    write(tmp_path / "a.txt", "a")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        resolve(Settings("model", tasks))
 
 
 def test_an_evaluation_takes_a_folder_in_place_of_a_name(colours, tmp_path, monkeypatch):

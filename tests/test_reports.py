@@ -88,12 +88,14 @@ def test_a_run_says_what_it_has_reached_beside_what_needs_no_training():
     run |= {"losses": ["mlm", "tlm"]}
     run["metrics"]["T3/de-en/untrained/layer1/acc@1c"] = 0.1
     assert score_lines(run) == [
-        "MLM: 0.25 nats above word frequency",
-        "TLM: 0.50 nats below word frequency",
-        "T3, retrieval, centred: 40.0 % (untrained 10.0, lsa 90.0)",
+        "MLM: loss 0.25 nats worse than guessing by word frequency",
+        "TLM: loss 0.50 nats better than guessing by word frequency",
+        "T3: retrieval accuracy 40.0 % (untrained 10.0, LSA, without a network, 90.0)",
     ]
     detected = run | {"metrics": {}, "losses": ["rtd"]}
     detected["curve"] = record(text_rtd_loss=0.3, text_rtd_base_loss=0.4)["curve"]
-    assert score_lines(detected) == ["replaced tokens: 25% of the base rate's loss removed"]
+    assert score_lines(detected) == [
+        "replaced tokens: loss 25% better than guessing by their share"
+    ]
     translator = run | {"metrics": {"bleu/T3": 12.5}, "losses": [], "curve": []}
     assert score_lines(translator) == ["BLEU, T3: 12.5"]

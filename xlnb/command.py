@@ -238,11 +238,11 @@ def run_map(settings: Map) -> str:  # what was done
     if file:  # a test that fits nothing is refused before the mapping, which may take an hour
         covered_entries(entries, *vectors, file)
     mapped = _mapped(settings, vectors, source, hub)
-    score = _translation_text(settings, mapped[source], mapped[hub])
     Path(settings.output).mkdir(parents=True, exist_ok=True)
     for language, output in outputs.items():
         mapped[language].save(output)
     names = ", ".join(output.name for output in outputs.values())
+    score = _translation_text(settings, mapped[source], mapped[hub])
     return f"{settings.output}: {names}{score}"
 
 # %% ../nbs/09_command.ipynb #3d6b9ccd

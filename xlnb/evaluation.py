@@ -35,7 +35,7 @@ from .base.errors import error_sentence, errors_as_sentences
 from .text.batches import source_hash
 from .text.corpora import LANGUAGES
 from .encoder.foreign import quietly
-from .measures.downstream import BENCHMARKS
+from .measures.downstream import BENCHMARKS, has_spans
 from .measures.frozen_probes import probe_rows
 from .measures.probes import CutExamples
 from .measures.readouts import READ, SCORED_BY_EXAMPLE, vector_files
@@ -322,7 +322,7 @@ def _ratios(
     name, examples, answers, lang
 ) -> np.ndarray:  # (examples, 2): numerator and denominator of the first measure
     tested = TASK_SETS[BENCHMARKS[name].tested]
-    if tested.kind == "tagging" and "O" in tested.labels:  # F1 of spans
+    if has_spans(tested):  # F1 of spans
         counts = span_counts([e.tags for e in examples], answers, strict=False)
         correct, predicted, gold = counts.T
         return np.stack([200.0 * correct, predicted + gold], 1)
@@ -426,6 +426,9 @@ def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
         if parameters[field] == getattr(Settings, field):
             del parameters[field]
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
+    for task in task_names(settings):
+        if task in TASK_SETS and (folder := TASK_SETS[task].folder):
+            parameters[f"data of {task}"] = files_hash(folder)
     if settings.partner not in ("", "self"):
         parameters["partner"] = f"translation-{files_hash(settings.partner)}"
     columns = scores.astype(object).where(scores.notna(), None).to_dict("list")
@@ -775,7 +778,7 @@ def _run(argv: list[str]):
         "and .tex, drawn as .png"
     )
     if settings.against:
-        print(f"Those of {other_model(settings).title}, and how far it is behind, lie beside it")
+        print(f"Those of {other_model(settings).title}, and the differences, lie beside it")
 
 # %% ../nbs/08_evaluation.ipynb #f3b2f24f
 # not in a notebook

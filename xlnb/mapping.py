@@ -547,9 +547,8 @@ def _too_few(pairs, width, agreement_text, best) -> str:
     return (
         f"entries for {words} of its words{shared} are too few to know whether they are right, "
         f"with vectors of "
-        f"width {width} ({tried}): give more{' of other words' if shared else ''}, or try "
-        f"start='unsupervised' or "
-        "self_learning=True"
+        f"width {width} ({tried}): give more{' of other words' if shared else ''}, or try without "
+        "a dictionary (start='unsupervised'), or with self-learning (self_learning=True)"
     )
 
 # %% ../nbs/07a_mapping.ipynb #552bf3c9

@@ -41,7 +41,8 @@ class Settings:
 
     model: str = ""  # folder of a saved encoder and its tokenizer, of a run, or of word vectors; or a name on the hub
     # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there; or a
-    # folder of your own with train.en.tsv, test.de.tsv, … (a text, a tab, its label)
+    # folder of your own with train.en.tsv, test.de.tsv, perhaps dev.en.tsv (a text or two, a tab,
+    # the label), or the same with .conll or .conllu (words and tags)
     tasks: str = "cldr"
     langs: str = ""  # languages to test, or a paper (see `recipes`), for those that it prints; empty: all of a set
     source: str = "en"  # language to learn in; several, with commas, are pooled: translate-train
@@ -196,12 +197,14 @@ _OF_PAPERS = {"xylent": {"aggregate": "median"}, "veco": {"select_on": "all"}}
 
 def _with_own_tasks(settings: Settings) -> Settings:
     "Folders among the tasks are opened, and become names."
-    published = [name for name, task_set in TASK_SETS.items() if not task_set.folder]
-    known = {"all", *published, *READ, *_ALIASES}
+    own = {name for name, task_set in TASK_SETS.items() if task_set.folder}
+    known = {"", "all", *TASK_SETS, *BENCHMARKS, *READ, *_ALIASES} - own
     names = []
     for name in map(str.strip, settings.tasks.split(",")):
         is_own = name not in known and Path(name).is_dir()
         names.append(open_task(name) if is_own else name)
+        if is_own and names[-1] in _ALIASES:
+            raise ConfigError(f"{names[-1]!r} is another name of a task: rename the folder {name}")
     return replace(settings, tasks=",".join(names))
 
 
@@ -214,12 +217,23 @@ def _with_defaults(settings: Settings) -> Settings:
     return replace(settings, **{field: _resolved_languages(field, settings) for field in fields})
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #4018555b
+def _refuse_task(name: str):
+    "Raise `ConfigError` for a name that is no task and no folder."
+    if Path(name).is_file():
+        raise ConfigError(
+            f"task={name!r} is a file: give the folder of train.en.tsv, test.de.tsv, …"
+        )
+    if "/" in name:
+        raise ConfigError(f"task={name!r}: there is no such folder")
+    choose("task", name, [*BENCHMARKS, *READ, "a folder here"])
+
+
 def _check_values(settings: Settings):
     if not settings.source:
         raise ConfigError("source='': name the language to learn in, or several")
     for task in task_names(settings):
         if task not in (*BENCHMARKS, *READ):
-            choose("task", task, [*BENCHMARKS, *READ, "a folder of your own"])
+            _refuse_task(task)
     for field in ("epochs", "learning_rate", "max_minutes"):
         value = getattr(settings, field)
         if not 0 <= value < math.inf:

@@ -1441,7 +1441,9 @@ def read_task(
     return examples
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk1
-_OWN_NAME = re.compile(r"(train|dev|test)\.([A-Za-z][\w-]*)(\.tsv|\.conllu?)(?:\.gz|\.xz)?")
+_OWN_NAME = re.compile(
+    r"(train|dev|test)\.([A-Za-z]{2,3}(?:[-_]\w+)*)(\.tsv|\.conllu?)(?:\.gz|\.xz)?"
+)
 _OWN_FORM = "name files train.en.tsv, test.de.tsv (perhaps dev.en.tsv), or with .conll or .conllu"
 
 
@@ -1450,51 +1452,72 @@ def _own_files(folder: Path) -> dict[tuple[str, str], tuple[str, Path]]:
     if not folder.is_dir():
         raise DataError("is no folder", folder)
     files = {}
+    others = []
     for path in sorted(folder.iterdir()):
         if match := _OWN_NAME.fullmatch(path.name):
             # a packed copy comes after the file itself, which is read
             files.setdefault((match[1], match[2]), (match[3], path))
+        elif re.match("train|dev|test|valid", path.name.lower()):
+            others.append(path.name)
+    if others:
+        warnings.warn(f"{folder.name}: not read: {', '.join(others)}; {_OWN_FORM}")
+    return files
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk2
+def _own_ending(folder: Path, files: dict) -> str:
+    "The form of a task's files; `DataError` where a split is missing, or files are of several forms."
     splits = {split for split, _ in files}
     if absent := [split for split in ("train", "test") if split not in splits]:
         raise DataError(f"no file of {' and '.join(absent)}: {_OWN_FORM}", folder)
     endings = sorted({ending for ending, _ in files.values()})
     if len(endings) > 1:
         raise DataError(f"files end in {' and '.join(endings)}: a task has one form", folder)
-    return files
+    return endings[0]
 
-# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk2
-def _own_rows(ending: str, path: Path) -> Iterator[tuple[str, ...]]:  # columns, the last the label
+
+def _own_rows(ending: str, path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:  # line, columns
+    "Rows with their last column the label; `DataError` for a row without a label, and for an empty file."
     if ending == ".conllu":
-        yield from (row[1:] for rows in read_conllu(path, surface=True) for row in rows)
-        return
-    for line in file_lines(path, "\r\n"):
-        if line or ending == ".tsv":
-            yield tuple(line.split("\t"))
+        rows = [(n, (word, tag)) for rows in read_conllu(path, True) for n, word, tag in rows]
+    else:
+        lines = enumerate(file_lines(path, "\r\n"), 1)
+        rows = [(n, tuple(map(str.strip, line.split("\t")))) for n, line in lines if line.strip()]
+    for n, row in rows:
+        if not row[-1]:
+            raise DataError("no label after the tab", path, n)
+    if not rows:
+        raise DataError("is empty", path)
+    yield from rows
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s2b
+_HEADERS = ("label", "labels", "class", "category", "target", "gold", "tag")
+
+
 def _own_width(ending: str, paths: list[Path]) -> int:  # columns
-    "How many columns the first line has; `DataError` for a form that no task has, and for a header."
-    first = [next(_own_rows(ending, path), ()) for path in paths]
+    "How many columns every row has; `DataError` for a form that no task has."
     allowed = (2, 3) if ending == ".tsv" else (2,)
-    if len(first[0]) not in allowed:
-        needs = (
-            "a text or two, and a label, between tabs" if 3 in allowed else "a word, a tab, a tag"
-        )
-        raise DataError(f"{len(first[0])} columns: a line is {needs}", paths[0], 1)
-    if ending == ".tsv" and len(paths) > 1 and len(set(first)) == 1:
-        raise DataError(
-            f"all files begin with {' | '.join(first[0])!r:.60}: if this is a header, remove it",
-            paths[0],
-            1,
-        )
-    return len(first[0])
+    needs = "a text or two, and a label, between tabs" if 3 in allowed else "a word, a tab, a tag"
+    width = 0
+    for path in paths:
+        for n, row in _own_rows(ending, path):
+            width = width or len(row)
+            if len(row) not in allowed:
+                raise DataError(f"columns: {len(row)}, where a line is {needs}", path, n)
+            if len(row) != width:
+                raise DataError(f"columns: {len(row)}, where others have {width}", path, n)
+    return width
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk3
 def _own_labels(ending: str, paths: list[Path]) -> tuple[str, ...]:
     "All labels that occur; `DataError` where there is nothing to tell apart, or hardly two lines share one."
-    counts = Counter(row[-1] for path in paths for row in _own_rows(ending, path))
+    counts = Counter(row[-1] for path in paths for _, row in _own_rows(ending, path))
     if len(counts) < 2:
         raise DataError(f"its only label is {[*counts][0]!r:.40}: give two or more", paths[0])
+    first = [next(_own_rows(ending, path))[1] for path in paths]
+    for (*_, label), times in Counter(first).items():
+        # a label that no other line has, and the same line in all files
+        if counts[label] == times and (label.lower() in _HEADERS or times == len(paths) > 1):
+            raise DataError(f"the first line, with {label!r}, is a header: remove it", paths[0], 1)
     if len(counts) > max(20, counts.total() / 2):
         raise DataError(
             f"{len(counts):,} labels in {counts.total():,} lines: the label is the last column",
@@ -1503,14 +1526,34 @@ def _own_labels(ending: str, paths: list[Path]) -> tuple[str, ...]:
     return tuple(sorted(counts))
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s3b
-def _own_source(ending: str, width: int) -> Source:
-    texts = tuple(range(width - 1))
-    readers = {
-        ".tsv": Table(texts, width - 1, width=(width,)),
-        ".conll": _two_columns,
-        ".conllu": _conllu,
-    }
-    return Source((f"{{split}}.{{lang}}{ending}",), ("train", "dev", "test"), readers[ending])
+def _own_texts(paths, task: TaskSet, language: str, report: Report) -> list[Labelled]:
+    examples = []
+    for path in paths:
+        for n, (*texts, label) in _own_rows(".tsv", path):
+            texts = tuple(report.normalize(texts, path, n))
+            _check_label(task, label, path, n)
+            examples.append(Labelled(str(len(examples) + 1), texts, label))
+    return examples
+
+
+_OWN_READERS = {".tsv": _own_texts, ".conll": _two_columns, ".conllu": _conllu}
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s3d
+def _warn_of_new_labels(folder: Path, files: dict):  # of `_own_files`
+    "Warn of labels that a test or dev file has and no training file."
+    labels = {}
+    for (split, _), (ending, path) in files.items():
+        labels[path.name] = split, Counter(row[-1] for _, row in _own_rows(ending, path))
+    learned = set()
+    for split, counts in labels.values():
+        learned |= set(counts) if split == "train" else set()
+    for name, (_, counts) in labels.items():
+        if new := sorted(set(counts) - learned):
+            lines = sum(counts[label] for label in new)
+            warnings.warn(
+                f"{folder.name}: {name} has labels that no training file has, and that no answer "
+                f"can be ({lines:,} of {counts.total():,}): {', '.join(new):.200}"
+            )
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s3c
 def _own_codes(folder: Path, names: list[str]) -> dict[str, str]:  # our code â†’ that of the files
@@ -1526,17 +1569,21 @@ def _own_codes(folder: Path, names: list[str]) -> dict[str, str]:  # our code â†
 def own_task_set(folder) -> TaskSet:  # named as the folder
     """A folder of labelled files as a set: `train.en.tsv`, `test.de.tsv`, perhaps `dev.en.tsv`.
 
-    Raises `ConfigError` for the name of a published set, `DataError` for files that are absent or of another form."""
+    Raises `ConfigError` for the name of another set, `DataError` for files that are absent or of another form."""
     folder = Path(folder).resolve()
     if folder.name in TASK_SETS and TASK_SETS[folder.name].folder != str(folder):
-        raise ConfigError(
-            f"{folder.name!r} is the name of another task: rename the folder {folder}"
-        )
+        other = TASK_SETS[folder.name].folder or "a published one"
+        raise ConfigError(f"{folder.name!r} is the name of another task, {other}: rename {folder}")
     files = _own_files(folder)
-    ending = next(iter(files.values()))[0]
+    ending = _own_ending(folder, files)
     paths = [path for _, path in files.values()]
-    source = _own_source(ending, _own_width(ending, paths))
+    _own_width(ending, paths)
+    labels = _own_labels(ending, paths)
+    _warn_of_new_labels(folder, files)
     codes = _own_codes(folder, [code for _, code in files])
+    source = Source(
+        (f"{{split}}.{{lang}}{ending}",), ("train", "dev", "test"), _OWN_READERS[ending]
+    )
     kind = "classification" if ending == ".tsv" else "tagging"
     options = dict(languages=tuple(codes), codes=codes, folder=str(folder))
-    return TaskSet(folder.name, kind, _own_labels(ending, paths), "", "", (source,), **options)
+    return TaskSet(folder.name, kind, labels, "", "", (source,), **options)

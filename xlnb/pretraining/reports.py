@@ -674,23 +674,44 @@ def write_cards(record: dict, titles: dict):  # folder of a model → title
         (Path(folder) / "README.md").write_text(card, encoding="utf-8")
 
 # %% ../../nbs/pretraining/01_reports.ipynb #sc0rl1n1
+# system of BASELINE → in words
+_WITHOUT_NETWORK = {
+    "lsa": "LSA, without a network,",
+    "ibm1-unseen": "IBM model 1, without a network,",
+    "strings": "by comparing strings,",
+}
+
+
+def _loss_line(loss: str, nats: float) -> str:  # nats below word frequency
+    side = "better" if nats >= 0 else "worse"
+    return f"{loss}: loss {abs(nats):.2f} nats {side} than guessing by word frequency"
+
+
+def _test_line(record: dict, test: str, measure: str) -> str:
+    system = BASELINE[measure][1]
+    score = _percent(best_layer(record, test, measure))
+    untrained = _percent(best_layer(record, test, measure, "untrained"))
+    baseline = _percent(baseline_mean(record, test, system, measure))
+    title = {
+        "acc@1c": f"{test}: retrieval accuracy {score} %",
+        "aer": f"{test}: alignment errors {score} %, lower is better",
+        "others": f"{test}, learned in one language: {score} % in the others",
+    }[measure]
+    return f"{title} (untrained {untrained}, {_WITHOUT_NETWORK[system]} {baseline})"
+
+# %% ../../nbs/pretraining/01_reports.ipynb #sc0rl1n3
 def score_lines(record: dict) -> list[str]:
     "What a run has reached, in words: its losses, and every test beside the untrained network and its baseline."
     curve = record["curve"]
     learned = nats_learned(record, curve[-1]) if curve else {}
-    lines = []
-    for loss, nats in learned.items():
-        side = "below" if nats >= 0 else "above"
-        lines.append(f"{loss}: {abs(nats):.2f} nats {side} word frequency")
+    lines = [_loss_line(*item) for item in learned.items()]
     if not math.isnan(detected := loss_detected(record)):
-        lines.append(f"replaced tokens: {detected:.0%} of the base rate's loss removed")
+        side = "better" if detected >= 0 else "worse"
+        lines.append(
+            f"replaced tokens: loss {abs(detected):.0%} {side} than guessing by their share"
+        )
     tests = _tests_with_baseline([record])
-    for test, measure in tests:
-        title, system = BASELINE[measure]
-        score = _percent(best_layer(record, test, measure))
-        untrained = _percent(best_layer(record, test, measure, "untrained"))
-        baseline = _percent(baseline_mean(record, test, system, measure))
-        lines.append(f"{test}, {title}: {score} % (untrained {untrained}, {system} {baseline})")
+    lines += [_test_line(record, *test) for test in tests]
     if not tests:  # of translators
         lines += [_card_line(*item).removeprefix("- ") for item in record["metrics"].items()]
     return lines
