@@ -40,9 +40,8 @@ class Settings:
     "What to evaluate; the parameters of `08_evaluation` have the same names."
 
     model: str = ""  # folder of a saved encoder and its tokenizer, of a run, or of word vectors; or a name on the hub
-    # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there; or a
-    # folder of your own with train.en.tsv, test.de.tsv, perhaps dev.en.tsv (a text or two, a tab,
-    # the label), or the same with .conll or .conllu (words and tags)
+    # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there; or a folder of
+    # train.en.tsv, test.de.tsv, perhaps dev.en.tsv (a text or two, a tab, the label), or of .conll, .conllu (tags)
     tasks: str = "cldr"
     langs: str = ""  # languages to test, or a paper (see `recipes`), for those that it prints; empty: all of a set
     source: str = "en"  # language to learn in; several, with commas, are pooled: translate-train
@@ -227,7 +226,7 @@ def _refuse_task(name: str):
         raise ConfigError(f"task={name!r}: there is no such folder")
     choose("task", name, [*BENCHMARKS, *READ, "a folder here"])
 
-
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #4018555c
 def _check_values(settings: Settings):
     if not settings.source:
         raise ConfigError("source='': name the language to learn in, or several")
