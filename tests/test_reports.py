@@ -90,7 +90,7 @@ def test_a_run_says_what_it_has_reached_beside_what_needs_no_training():
     assert score_lines(run) == [
         "MLM: loss 0.25 nats worse than guessing by word frequency",
         "TLM: loss 0.50 nats better than guessing by word frequency",
-        "T3: retrieval accuracy 40.0 % (untrained 10.0, LSA, without a network, 90.0)",
+        "T3: retrieval accuracy 40.0 % (untrained network 10.0; LSA without a network 90.0)",
     ]
     detected = run | {"metrics": {}, "losses": ["rtd"]}
     detected["curve"] = record(text_rtd_loss=0.3, text_rtd_base_loss=0.4)["curve"]

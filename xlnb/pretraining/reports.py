@@ -676,9 +676,9 @@ def write_cards(record: dict, titles: dict):  # folder of a model → title
 # %% ../../nbs/pretraining/01_reports.ipynb #sc0rl1n1
 # system of BASELINE → in words
 _WITHOUT_NETWORK = {
-    "lsa": "LSA, without a network,",
-    "ibm1-unseen": "IBM model 1, without a network,",
-    "strings": "by comparing strings,",
+    "lsa": "LSA without a network",
+    "ibm1-unseen": "IBM model 1 without a network",
+    "strings": "comparing strings",
 }
 
 
@@ -697,7 +697,7 @@ def _test_line(record: dict, test: str, measure: str) -> str:
         "aer": f"{test}: alignment errors {score} %, lower is better",
         "others": f"{test}, learned in one language: {score} % in the others",
     }[measure]
-    return f"{title} (untrained {untrained}, {_WITHOUT_NETWORK[system]} {baseline})"
+    return f"{title} (untrained network {untrained}; {_WITHOUT_NETWORK[system]} {baseline})"
 
 # %% ../../nbs/pretraining/01_reports.ipynb #sc0rl1n3
 def score_lines(record: dict) -> list[str]:
