@@ -137,6 +137,9 @@ def _compare(measure: str, ahead: str, behind: str) -> tuple:
     return (Comparison(measure, *arms, MEASURES[measure], lower=measure.startswith("gap")),)
 
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask19b
+_LEARNED = ("nats below word frequency, text", "share of the loss detected")
+
+
 def task_rows(
     arms: dict,  # arm → {seed: record}
 ) -> list[dict]:  # a row for the encoder itself, then one per arm
@@ -145,15 +148,15 @@ def task_rows(
         return []
     start = next(iter(next(iter(arms.values())).values()))
     before = {name: f"{measure(start, system='before'):.1f}" for name, measure in MEASURES.items()}
-    rows = [{"arm": "before", "seeds": "", **before}]
+    rows = [{"arm": "before", "seeds": "", **before} | dict.fromkeys(_LEARNED, "")]
     for arm, runs in arms.items():
         records = [*runs.values()]
         row = {"arm": arm, "seeds": len(records)}
         for name, measure in MEASURES.items():
             row[name] = spread([measure(record) for record in records])
         learned = [nats_learned(record, record["curve"][-1])["MLM"] for record in records]
-        row["nats below word frequency, text"] = spread(learned)
-        row["share of the loss detected"] = spread(without_nan(map(loss_detected, records)))
+        detected = without_nan(map(loss_detected, records))
+        row |= zip(_LEARNED, (spread(learned), spread(detected)))
         rows.append(row)
     return rows
 
