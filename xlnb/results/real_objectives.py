@@ -153,10 +153,8 @@ class Amounts:
     "How much text the measures of a run read."
 
     tested: int = 96  # pairs of each test and language pair
-    tagged: tuple[int, int] = (
-        150,
-        80,
-    )  # sentences: English to learn from, of each language to test
+    # sentences: English ones to learn tags from, and of each language to test
+    tagged: tuple[int, int] = (150, 80)
     entailed: tuple[int, int] = (0, 0)  # pairs of sentences of XNLI, likewise; 0: not measured
     text_tokens: int = 256  # held out, of each language
     gain_pairs: int = 3  # held out, of each language pair, for the loss on pairs
@@ -203,9 +201,9 @@ def tests_of(corpus: Corpus, amounts: Amounts = Amounts()) -> Tests:
 def _tasks(langs, amounts: Amounts) -> dict[str, Task]:
     "Tasks whose English is learned from, and that every language is tested in."
     tasks = {"tags": _tags(langs, *amounts.tagged)}
-    return tasks | (
-        {"entailment": _entailment(langs, *amounts.entailed)} if amounts.entailed[1] else {}
-    )
+    if amounts.entailed[1]:
+        tasks["entailment"] = _entailment(langs, *amounts.entailed)
+    return tasks
 
 
 def _tags(langs, learned: int, tested: int) -> Task:  # universal part-of-speech tags
