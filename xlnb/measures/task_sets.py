@@ -1475,7 +1475,7 @@ def _own_ending(folder: Path, files: dict) -> str:
     return endings[0]
 
 
-def _own_rows(ending: str, path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:  # line, columns
+def _own_rows(ending: str, path: Path) -> list[tuple[int, tuple[str, ...]]]:  # line, columns
     "Rows with their last column the label; `DataError` for a row without a label, and for an empty file."
     if ending == ".conllu":
         rows = [(n, (word, tag)) for rows in read_conllu(path, True) for n, word, tag in rows]
@@ -1487,33 +1487,32 @@ def _own_rows(ending: str, path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
             raise DataError("no label after the tab", path, n)
     if not rows:
         raise DataError("is empty", path)
-    yield from rows
+    return rows
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s2b
 _HEADERS = ("label", "labels", "class", "category", "target", "gold", "tag")
 
 
-def _own_width(ending: str, paths: list[Path]) -> int:  # columns
-    "How many columns every row has; `DataError` for a form that no task has."
+def _check_width(ending: str, rows: dict[Path, list]):  # of `_own_rows`
+    "Raise `DataError` for rows of a form that no task has, or of several."
     allowed = (2, 3) if ending == ".tsv" else (2,)
     needs = "a text or two, and a label, between tabs" if 3 in allowed else "a word, a tab, a tag"
-    width = 0
-    for path in paths:
-        for n, row in _own_rows(ending, path):
-            width = width or len(row)
+    width = len(next(iter(rows.values()))[0][1])
+    for path, of_file in rows.items():
+        for n, row in of_file:
             if len(row) not in allowed:
                 raise DataError(f"columns: {len(row)}, where a line is {needs}", path, n)
             if len(row) != width:
                 raise DataError(f"columns: {len(row)}, where others have {width}", path, n)
-    return width
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk3
-def _own_labels(ending: str, paths: list[Path]) -> tuple[str, ...]:
+def _own_labels(rows: dict[Path, list]) -> tuple[str, ...]:  # of `_own_rows`
     "All labels that occur; `DataError` where there is nothing to tell apart, or hardly two lines share one."
-    counts = Counter(row[-1] for path in paths for _, row in _own_rows(ending, path))
+    paths = [*rows]
+    counts = Counter(row[-1] for of_file in rows.values() for _, row in of_file)
     if len(counts) < 2:
         raise DataError(f"its only label is {[*counts][0]!r:.40}: give two or more", paths[0])
-    first = [next(_own_rows(ending, path))[1] for path in paths]
+    first = [of_file[0][1] for of_file in rows.values()]
     for (*_, label), times in Counter(first).items():
         # a label that no other line has, and the same line in all files
         if counts[label] == times and (label.lower() in _HEADERS or times == len(paths) > 1):
@@ -1539,15 +1538,15 @@ def _own_texts(paths, task: TaskSet, language: str, report: Report) -> list[Labe
 _OWN_READERS = {".tsv": _own_texts, ".conll": _two_columns, ".conllu": _conllu}
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s3d
-def _warn_of_new_labels(folder: Path, files: dict):  # of `_own_files`
+def _warn_of_new_labels(folder: Path, rows: dict[Path, list]):  # of `_own_rows`
     "Warn of labels that a test or dev file has and no training file."
     labels = {}
-    for (split, _), (ending, path) in files.items():
-        labels[path.name] = split, Counter(row[-1] for _, row in _own_rows(ending, path))
     learned = set()
-    for split, counts in labels.values():
-        learned |= set(counts) if split == "train" else set()
-    for name, (_, counts) in labels.items():
+    for path, of_file in rows.items():
+        labels[path.name] = Counter(row[-1] for _, row in of_file)
+        if path.name.startswith("train."):
+            learned |= set(labels[path.name])
+    for name, counts in labels.items():
         if new := sorted(set(counts) - learned):
             lines = sum(counts[label] for label in new)
             warnings.warn(
@@ -1576,10 +1575,10 @@ def own_task_set(folder) -> TaskSet:  # named as the folder
         raise ConfigError(f"{folder.name!r} is the name of another task, {other}: rename {folder}")
     files = _own_files(folder)
     ending = _own_ending(folder, files)
-    paths = [path for _, path in files.values()]
-    _own_width(ending, paths)
-    labels = _own_labels(ending, paths)
-    _warn_of_new_labels(folder, files)
+    rows = {path: _own_rows(ending, path) for _, path in files.values()}
+    _check_width(ending, rows)
+    labels = _own_labels(rows)
+    _warn_of_new_labels(folder, rows)
     codes = _own_codes(folder, [code for _, code in files])
     source = Source(
         (f"{{split}}.{{lang}}{ending}",), ("train", "dev", "test"), _OWN_READERS[ending]

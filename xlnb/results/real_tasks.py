@@ -9,11 +9,11 @@ __all__ = ['NOTEBOOK', 'AMOUNTS', 'ARMS', 'EXPERIMENTS', 'RECIPE', 'MEASURES', '
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask005
 import math, sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from ..base.core import append_record, settings_from_arguments
-from ..pretraining.claims import Claim, Comparison
+from ..pretraining.claims import Comparison
 from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
 from xlnb.pretraining.reports import (
     layer_means,
@@ -172,10 +172,10 @@ _MEASURED = {
     "xlme-09": _compare("retrieval at the best layer, %", _REPLACED, "MLM"),
     "xlme-14": _compare("gap, points", _REPLACED, "MLM"),
 }
-CLAIMS = {}
-for _name, _compared in _MEASURED.items():
-    _paper = PAPER_CLAIMS[_name]
-    CLAIMS[_name] = Claim(_paper.says, _paper.paper, _compared)
+CLAIMS = {
+    name: replace(PAPER_CLAIMS[name], comparisons=compared, either=())
+    for name, compared in _MEASURED.items()
+}
 
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask023
 # not in a notebook

@@ -25,7 +25,7 @@ from ..text.batches import short_hash
 from ..text.own import open_corpus
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr0005b
-from ..pretraining.claims import Claim, Comparison
+from ..pretraining.claims import Comparison
 from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
 from ..pretraining.held_out import MeasuredNetworks, held_out_metrics, hold_out
 from ..pretraining.pretraining import Trained, held_out_spec, train_phase
@@ -198,10 +198,10 @@ _MEASURED = {
     "static-09": _ahead(_OWN, "dcca_ey, fastText", *_TATOEBA),
     "static-10": _ahead("MLM alone", _OWN, *_TAGS),
 }
-CLAIMS = {}
-for _name, _compared in _MEASURED.items():
-    _paper = PAPER_CLAIMS[_name]
-    CLAIMS[_name] = Claim(_paper.says, _paper.paper, _compared)
+CLAIMS = {
+    name: replace(PAPER_CLAIMS[name], comparisons=compared, either=())
+    for name, compared in _MEASURED.items()
+}
 
 # %% ../../nbs/results/08h_real_transfer.ipynb #rtr00028
 # not in a notebook
