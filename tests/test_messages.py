@@ -8,7 +8,14 @@ from conftest import write
 from xlnb.base.core import ConfigError, DataError
 from xlnb.text import formats
 from xlnb.text.corpora import Report
-from xlnb.text.messages import join_messages, memory_languages, read_memory, read_messages
+from xlnb.text.messages import (
+    join_messages,
+    memory_languages,
+    plain_message,
+    read_memory,
+    read_messages,
+    tag_language,
+)
 
 PO = """msgid ""
 msgstr "Content-Type: text/plain; charset=UTF-8"
@@ -187,3 +194,72 @@ def test_what_is_to_be_installed_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "import_module", absent)
     with pytest.raises(ConfigError, match="PO needs the package translate-toolkit"):
         list(read_messages(write(tmp_path / "a.po", PO)))
+
+
+def test_markup_that_parts_words_leaves_a_blank(tmp_path):
+    report = Report()
+    assert plain_message("One.<br>Two.<p>Three, un<b>do</b>ne", "x", 1, report) == (
+        "One. Two. Three, undone"
+    )
+    body = '<tu><tuv xml:lang="en"><seg>Hello{}world</seg></tuv><tuv xml:lang="de"><seg>Hallo</seg></tuv></tu>'
+    for code, text in (
+        ('<ph type="lb"/>', "Hello world"),
+        ("<ph>&lt;br/&gt;</ph>", "Hello world"),
+        ('<ph type="bold"/>', "Helloworld"),
+    ):
+        path = write(tmp_path / "a.tmx", f"<tmx><body>{body.format(code)}</body></tmx>")
+        assert list(read_memory(path, ("en", "de"))) == [(text, "Hallo")]
+
+
+def units(*rows) -> str:
+    "TMX of units, each (tag, text) pairs."
+    variants = [
+        "".join(f'<tuv xml:lang="{tag}"><seg>{text}</seg></tuv>' for tag, text in row)
+        for row in rows
+    ]
+    return f"<tmx><body>{''.join(f'<tu>{v}</tu>' for v in variants)}</body></tmx>"
+
+
+def test_a_language_that_begins_late_in_a_memory_is_found(tmp_path):
+    rows = [[("en", f"dog {n}"), ("de", f"Hund {n}")] for n in range(1200)]
+    rows += [[("en", "cow"), ("fr-fr", "vache")]]
+    assert memory_languages(write(tmp_path / "a.tmx", units(*rows))) == ["en", "de", "fr"]
+
+
+def test_second_variants_are_counted_and_an_empty_one_gives_way(tmp_path):
+    rows = (
+        [("en", "bus"), ("pt-PT", "autocarro"), ("pt-BR", "ônibus")],
+        [
+            ("en", "train"),
+            ("pt-PT", " "),
+            ("pt-BR", "trem"),
+        ],
+    )
+    report = Report()
+    path = write(tmp_path / "a.tmx", units(*rows))
+    assert list(read_memory(path, ("en", "pt"), report)) == [
+        ("bus", "autocarro"),
+        ("train", "trem"),
+    ]
+    assert report.counts == {"second text of a language, left out": 2}
+
+
+def test_a_file_of_a_job_has_its_own_languages(tmp_path):
+    unit = '<trans-unit id="1"><source>dog</source><target>{}</target></trans-unit>'
+    job = (
+        '<xliff version="1.2"><file source-language="en" target-language="pt-br">'
+        f"<body>{unit.format('cão')}</body></file>"
+        f'<file source-language="en"><body>{unit.format("?")}</body></file></xliff>'
+    )
+    path = write(tmp_path / "a.xlf", job)
+    assert memory_languages(path) == ["en", "pt"]
+    assert list(read_memory(path, ("en", "pt"))) == [("dog", "cão")]
+
+
+@pytest.mark.parametrize(
+    "tag, lang",
+    [("zh-Hans-HK", "zh"), ("zh_Hans_MO", "zh"), ("zh_HK", "zh-Hant"), ("sr-latn-RS", "sr-Latn")],
+)
+def test_a_script_that_is_said_is_the_script(tag, lang):
+    assert tag_language(tag) == lang
+    assert tag_language("de-news") is None

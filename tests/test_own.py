@@ -432,6 +432,72 @@ def test_a_second_translation_of_a_program_is_named(texts):
     }
 
 
+# what a folder is told by: names of one pair and of another, in files or folders
+PAIRS_IN_NAMES = ["train.{pair}.{lang}", "{pair}/train.{lang}", "europarl/{pair}/v7.{pair}.{lang}"]
+
+
+@pytest.mark.parametrize("form", PAIRS_IN_NAMES)
+def test_bitexts_of_two_pairs_stay_apart(form, texts):
+    french = [f"Phrase {n}." for n in range(500)]
+    other = [f"Sentence {n}." for n in range(500)]
+    sides = {"de-en": {"de": GERMAN, "en": ENGLISH}, "en-fr": {"en": other, "fr": french}}
+    for pair, by_lang in sides.items():
+        for lang, text in by_lang.items():
+            write(texts / form.format(pair=pair, lang=lang), lines(text))
+    corpus = open_corpus(str(texts), "de,en,fr")
+    assert list(corpus.pairs) == ["de-en", "en-fr"]
+    assert set(corpus.pairs["de-en"]) <= set(zip(GERMAN, ENGLISH))
+    assert set(corpus.pairs["en-fr"]) <= set(zip(other, french))
+    assert not open_folder(texts).not_read
+
+
+@pytest.mark.parametrize(
+    "name, part",
+    [
+        ("flores.devtest", "test"),
+        ("Test", "test"),
+        ("newstest2014", "test"),
+        ("tst", "test"),
+        ("newsdev2019", "valid"),
+        ("DEV", "valid"),
+        ("heldout", "valid"),
+        ("latest", "train"),
+        ("trainset", "train"),
+    ],
+)
+def test_names_of_tests_are_no_training_text(name, part, texts):
+    moses(texts)
+    for lang in ("de", "en"):
+        write(texts / f"{name}.{lang}", lines([f"{lang} {n}" for n in range(50)]))
+    found = {source.files["de"].name: source.part for source in open_folder(texts).sources}
+    assert found == {"train.de": "train", f"{name}.de": part}
+
+
+def test_a_packed_copy_is_not_read_beside_its_file(texts):
+    moses(texts)
+    write(texts / "train.de.gz", lines(GERMAN))
+    write(texts / "train.en.xz", lines(ENGLISH))
+    folder = open_folder(texts)
+    assert len(folder.sources) == 1 and set(folder.not_read) == {"train.de.gz", "train.en.xz"}
+    assert "a packed copy of train.de, which is read" in folder.not_read["train.de.gz"]
+
+
+def test_folders_are_read_through_links_and_once(texts, tmp_path):
+    moses(texts)
+    write(tmp_path / "elsewhere" / "fr.txt", lines(GERMAN))
+    (texts / "more").symlink_to(tmp_path / "elsewhere")
+    (texts / "loop").symlink_to(texts)
+    files = [row["files"] for row in open_folder(texts).rows()]
+    assert sorted(files) == ["more/fr.txt", "train.de + train.en"]
+
+
+def test_counts_of_what_was_left_out_are_added_up(texts):
+    for part, empty in (("train", 1), ("valid", 5)):
+        write(texts / f"{part}.de", lines([*GERMAN[:100], *[""] * empty]))
+        write(texts / f"{part}.en", lines([*ENGLISH[:100], *["x"] * empty]))
+    assert open_corpus(str(texts), "de,en").facts["left_out"]["de-en"]["empty side"] == 6
+
+
 def hub_rows(n=200) -> list[dict]:
     return [{"de": a, "en": b} for a, b in zip(GERMAN[:n], ENGLISH[:n])]
 
@@ -474,6 +540,12 @@ def test_row_numbers_are_no_indonesian(tmp_path):
     rows = [row | {"id": n} for n, row in enumerate(hub_rows())]
     datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "numbered")
     assert open_corpus(f"hf:{tmp_path}/numbered").langs == ("de", "en")
+    named = datasets.Dataset.from_list([row | {"id": f"s{n}"} for n, row in enumerate(hub_rows())])
+    assert _split_source("toy", "train", named).langs == ("de", "en")
+    spoken = datasets.Dataset.from_list(
+        [row | {"id": f"Rumah {n}"} for n, row in enumerate(hub_rows())]
+    )
+    assert _split_source("toy", "train", spoken).langs == ("de", "en", "id")
     with pytest.raises(DataError, match="hf:toy, test: no row in this split"):
         _split_source("toy", "test", datasets.Dataset.from_list(rows).select([]))
 

@@ -691,7 +691,7 @@ def _tests_key(data: Prepared) -> list:
     links = {}
     for test, by_pair in data.corpus.gold.items():
         links[test] = {pair: _gold_links(rows) for pair, rows in by_pair.items()}
-    code = source_hash("corpora", "cldr", "loading", "retrieval", "alignment")
+    code = source_hash("corpora", "cldr", "loading", "retrieval", "alignment", "ibm")
     return [data.corpus.facts, data.corpus.tests, links, code]
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #9a631810

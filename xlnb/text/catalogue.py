@@ -32,6 +32,7 @@ from xlnb.base.core import (
     sha256_once,
     split_pair,
 )
+from ..base import core
 from . import contamination
 from xlnb.text.corpora import (
     LANGUAGES,
@@ -1040,12 +1041,13 @@ def cached_json(
     kind: str,  # folder of the cache, e.g. 'surveys'
     name: str,  # of a corpus
     facts,  # JSON values that decide the result
-    modules: tuple[str, ...],  # of `text`, whose code decides it too
+    modules: tuple[str, ...],  # of `text`, whose code decides it too, as that of `core` does
     compute: Callable[[], dict],
 ) -> dict:
     "What `compute` returned for the same facts and code, computed once where there is a cache."
     folder = Path(contamination.__file__).parent
-    code = [sha256_file(folder / f"{module}.py") for module in modules]
+    files = [Path(core.__file__), *(folder / f"{module}.py" for module in modules)]
+    code = list(map(sha256_file, files))
     try:
         cache_path = _cache_folder() / kind / f"{name}-{derive_seed(facts, code):016x}.json"
     except FileNotFoundError:

@@ -493,7 +493,7 @@ def _read_new(reading, lines):
         if (number := _hash(line)) not in reading.distinct.hashes:
             new[line] = number
     _look_through(reading, list(new))
-    reading.distinct.hashes.update(new.values())
+    reading.distinct.add(new.values())
 
 # %% ../../nbs/text/02_contamination.ipynb #ef646158
 def _read_pairs(pairs, readings, asked) -> dict:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..base.core import CheckpointError, ConfigError, DataError, models_root, refusing_damage
 from .corpora import Report
-from .folders import PARTS, Folder, Source
+from .folders import Folder, Source, part_of
 from .formats import optional_module
 from .messages import tag_language
 
@@ -221,12 +221,22 @@ def _load_splits(
     return {"train": splits[split]}
 
 # %% ../../nbs/text/01c_hub.ipynb #hub00008
-def _language_columns(first_row: dict) -> dict[str, str]:
-    "Language → the column of text whose last word is its code; a number under `id` is not Indonesian."
+def _names_rows(column: str, values: list) -> bool:
+    "Whether a column is no Indonesian, but what rows are called: single words with digits under `id`."
+    return column == "id" and all(re.fullmatch(r"(?=.*\d)\S+", value or "") for value in values)
+
+
+def _language_columns(
+    first_row: dict,
+    first_rows: dict[str, list] | None = None,  # column → values; None: of languages alone
+) -> dict[str, str]:
+    "Language → the column of text whose last word is its code; numbers under `id` are not Indonesian."
     langs = {}
     for column, value in first_row.items():
         word = re.split(r"[.\s]|sentence_", column)[-1]
-        if isinstance(value, str | None) and (lang := tag_language(word)):
+        if not isinstance(value, str | None) or not (lang := tag_language(word)):
+            continue
+        if not first_rows or not _names_rows(column, first_rows[column]):
             langs.setdefault(lang, column)
     return langs
 
@@ -267,7 +277,7 @@ def _texts(data, report: Report) -> Iterator[str]:
     "The lines of a column of text."
     report.start("text")
     for n, row in enumerate(data, 1):
-        for line in (row["text"] or "").splitlines():
+        for line in (row["text"] or "").split("\n"):
             if line := line.strip():
                 yield report.normalize([line], "text", n)[0]
             else:
@@ -287,11 +297,11 @@ def _split_source(name: str, split: str, data) -> Source:
     columns = list(data.column_names)
     if not len(data):
         raise DataError(f"hf:{name}, {split}: no row in this split: name another one")
-    part = PARTS.get(re.split("[^a-z]", split)[0], "train")
+    part = part_of([split]) or "train"
     if "translation" in columns:
         keys = _translation_keys(f"hf:{name}, {split}", data[0]["translation"])
         reader = partial(_pair_reader, data, "translation", keys)
-    elif len(keys := _language_columns(data[0])) > 1:
+    elif len(keys := _language_columns(data[0], data[:100])) > 1:
         reader = partial(_pair_reader, data, None, keys)
     elif "text" in columns and (lang := _text_language(name)):
         keys = {lang: "text"}

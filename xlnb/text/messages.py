@@ -12,6 +12,7 @@ from html import unescape
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from ..base.core import ConfigError, DataError, our_code
 from .corpora import DAMAGE, LANGUAGES, Lines, Report, existing_file, open_bytes
@@ -19,6 +20,12 @@ from .formats import optional_module
 
 # %% ../../nbs/text/01a_messages.ipynb #m3ss0006
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+
+
+# between what they part a blank is left
+_PARTING_TAG = re.compile(
+    r"</?(br|hr|p|div|li|ul|ol|dl|dt|dd|table|tr|td|th|h[1-6]|pre|blockquote|option)\b[^<>]*>", re.I
+)
 
 
 # in brackets where the script has no letter for it; before a letter that begins a word
@@ -32,7 +39,7 @@ def plain_message(
     report: Report,  # counts accelerators and markup
 ) -> str:
     "A message as text: without tags, entities, one accelerator, and line breaks."
-    untagged = _TAG.sub("", text)
+    untagged = _TAG.sub("", _PARTING_TAG.sub(" ", text))
     if untagged != text:
         report.add("markup, removed", path, line)
     accelerators = _ACCELERATOR.findall(untagged)
@@ -170,7 +177,7 @@ def join_messages(
 
 # %% ../../nbs/text/01a_messages.ipynb #m3ss0019
 _TAG_OF_LANGUAGE = re.compile(
-    "([A-Za-z]{2,3})(?:[-_]([A-Z][a-z]{3}))?(?:[-_]([A-Z]{2}|[0-9]{3}))?(?:@(latin|cyrillic|Latn))?"
+    "([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Z]{2}|[0-9]{3}))?(?:@(latin|cyrillic|Latn))?"
 )
 
 
@@ -186,13 +193,16 @@ def tag_language(
     lang, script, region, modifier = parts.groups()
     if modifier:
         script = _MODIFIERS[modifier]
-    if lang.lower() == "zh" and region in ("TW", "HK", "MO"):
+    if lang.lower() == "zh" and script is None and region in ("TW", "HK", "MO"):
         script = "Hant"
-    code = our_code("-".join(filter(None, (lang.lower(), script))))
+    code = our_code("-".join(filter(None, (lang.lower(), script and script.title()))))
     return code if code in LANGUAGES else None
 
 # %% ../../nbs/text/01a_messages.ipynb #m3ss0022
 _CODES = {"ph", "bpt", "ept", "it", "ut", "x", "bx", "ex", "sc", "ec"}
+
+
+_LINE_BREAKS = {"lb", "pb", "br", "x-br", "x-lb", "xlf:lb"}  # types of inline codes
 
 
 _UNITS = {"tu", "trans-unit", "unit"}
@@ -202,12 +212,19 @@ def _local(tag: str) -> str:  # without its namespace
     return tag.rpartition("}")[2]
 
 
+def _parts_words(code) -> bool:
+    "Whether an inline code stands for a line break or for a tag that parts words."
+    types = {code.get(name) for name in ("ctype", "type", "subType")}
+    return bool(types & _LINE_BREAKS or _PARTING_TAG.search(code.text or ""))
+
+
 def _inner_text(element, codes: list) -> str:
-    "The text of an element, without inline codes, which are noted."
+    "The text of an element, without inline codes, which are noted; a blank where one parts words."
     parts = [element.text or ""]
     for child in element:
         if _local(child.tag) in _CODES:
             codes.append(child.tag)
+            parts.append(" " if _parts_words(child) else "")
         else:
             parts.append(_inner_text(child, codes))
         parts.append(child.tail or "")
@@ -234,13 +251,16 @@ def _elements(path: Path) -> Iterator:
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
-def _with_region(tag: str) -> str:  # 'en-us' is 'en-US'
-    lang, divider, region = tag.partition("-")
-    return lang + divider + (region.upper() if len(region) == 2 else region)
+def _language_inside(tag: str) -> str | None:
+    "Our code of a language tag that stands in a file: 'en-us' is 'en-US' there, and no pair of languages."
+    lang, divider, region = tag.rpartition("-")
+    return tag_language(
+        lang + divider + (region.upper() if divider and len(region) == 2 else region)
+    )
 
 
 def _tmx_units(path: Path) -> Iterator[dict]:
-    "For each unit of a TMX file: language → (element of its segment, why it is left out)."
+    "For each unit of a TMX file: language → (elements of its segments, why they are left out)."
     for event, element in _elements(path):
         if event == "end" and _local(element.tag) == "tu":
             unit = {}
@@ -248,11 +268,21 @@ def _tmx_units(path: Path) -> Iterator[dict]:
                 tag = variant.get(_XML_LANG) or variant.get("lang")
                 segment = variant.find("{*}seg")
                 if tag and segment is not None:
-                    unit.setdefault(tag_language(_with_region(tag)), (segment, ""))
+                    segments, _ = unit.setdefault(_language_inside(tag), ([], ""))
+                    segments.append(segment)
             yield unit
 
 # %% ../../nbs/text/01a_messages.ipynb #m3ss0024
 _SIDES = {"source": "srcLang", "target": "trgLang"}  # element → attribute of XLIFF 2
+
+
+def _side_languages(element, otherwise: dict) -> dict:
+    "Side → language, as the head of an XLIFF file or of one of its files says it."
+    langs = dict(otherwise)
+    for side, attribute in _SIDES.items():
+        if tag := element.get(f"{side}-language") or element.get(attribute):
+            langs[side] = _language_inside(tag)
+    return langs
 
 
 _NOT_FINAL = ("new", "needs-", "initial")  # beginnings of states of a target
@@ -273,39 +303,48 @@ def _segments(unit) -> Iterator[tuple]:
 # %% ../../nbs/text/01a_messages.ipynb #f5f861db
 def _xliff_units(path: Path) -> Iterator[dict]:
     "Such units of an XLIFF file, whose languages stand at its head or at each of its files."
-    langs = dict.fromkeys(_SIDES)
+    langs = whole = dict.fromkeys(_SIDES)
     for event, element in _elements(path):
         name = _local(element.tag)
-        if event == "start" and name in ("xliff", "file"):
-            for side, attribute in _SIDES.items():
-                tag = element.get(f"{side}-language") or element.get(attribute)
-                langs[side] = tag_language(tag) if tag else langs.get(side)
+        if event == "start" and name == "xliff":
+            langs = whole = _side_languages(element, whole)
+        if event == "start" and name == "file":
+            langs = _side_languages(element, whole)
         if event == "end" and name in ("trans-unit", "unit"):
             for source, target, state in _segments(element):
                 unused = "not approved" if state.startswith(_NOT_FINAL) else ""
-                yield {langs["source"]: (source, ""), langs["target"]: (target, unused)}
+                sides = [[] if side is None else [side] for side in (source, target)]
+                yield {langs["source"]: (sides[0], ""), langs["target"]: (sides[1], unused)}
 
 # %% ../../nbs/text/01a_messages.ipynb #m3ss0025
-def _memory_units(path: Path) -> Iterator[dict]:
+def _is_tmx(path: Path) -> bool:
+    "Whether a translation memory is TMX, and no XLIFF; `DataError` for neither."
     endings = map(str.lower, reversed(path.suffixes))
     ending = next((e for e in endings if e in (".tmx", ".xlf", ".xliff")), "")
     if not ending:
         raise DataError("no translation memory: it ends in .tmx, .xlf or .xliff", path)
-    return _tmx_units(path) if ending == ".tmx" else _xliff_units(path)
+    return ending == ".tmx"
+
+
+def _filled_first(elements: list) -> list:
+    return sorted(elements, key=lambda element: not "".join(element.itertext()).strip())
 
 # %% ../../nbs/text/01a_messages.ipynb #df9c268d
 def _memory(path, langs, report):
     report.start(path)
-    for n, unit in enumerate(_memory_units(path), 1):
-        elements, reasons = zip(*(unit.get(lang, (None, "")) for lang in langs))
+    units = _tmx_units(path) if _is_tmx(path) else _xliff_units(path)
+    for n, unit in enumerate(units, 1):
+        sides, reasons = zip(*(unit.get(lang, ([], "")) for lang in langs))
         unused = "".join(reasons)
-        if None in elements:
+        if not all(sides):
             unused = "untranslated"
         if unused:
             report.add(unused, path, n)
             continue
+        if max(map(len, sides)) > 1:
+            report.add("second text of a language, left out", path, n)
         codes = []
-        texts = [_inner_text(element, codes) for element in elements]
+        texts = [_inner_text(_filled_first(side)[0], codes) for side in sides]
         if codes:
             report.add("inline code, removed", path, n)
         texts = [plain_message(text, path, n, report) for text in texts]
@@ -329,10 +368,26 @@ def read_memory(
 
 def memory_languages(
     path,  # as in `read_memory`
-    units: int = 1000,  # of which the languages are taken
 ) -> list[str]:
-    "Languages of the first units of a translation memory, in their order; `DataError` for a damaged one."
-    langs = {}
-    for _, unit in zip(range(units), _memory_units(existing_file(path))):
-        langs |= dict.fromkeys(unit)
-    return [lang for lang in langs if lang]
+    "Languages of a translation memory, as they come in it; `DataError` for a damaged one."
+    path = existing_file(path)
+    names = (
+        ("xml:lang", "lang")
+        if _is_tmx(path)
+        else ("source-language", "target-language", *_SIDES.values())
+    )
+    holders = ("tuv",) if _is_tmx(path) else ("xliff", "file")
+    tags = {}
+
+    def note(name: str, attributes: dict):
+        if name.rpartition(":")[2] in holders:
+            tags.update((attributes[name], None) for name in names if attributes.get(name))
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = note
+    try:
+        with open_bytes(path) as file:
+            parser.ParseFile(file)
+    except (expat.ExpatError, ValueError, LookupError, *DAMAGE) as error:
+        raise _read_damaged(path, error) from None
+    return [*filter(None, dict.fromkeys(map(_language_inside, tags)))]

@@ -8,6 +8,7 @@ __all__ = ['HELD_OUT_SHARE', 'MOST_HELD_OUT', 'CORPORA', 'folder_corpus', 'check
 
 # %% ../../nbs/text/06a_own.ipynb #0wn00003
 import math, re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -335,7 +336,8 @@ def _survey_corpus(corpus: Corpus, lists: dict) -> dict:  # JSON values
     overlap = survey(corpus.text, surveyed_tests(corpus.tests, lists["valid"]), counted)
     left_out = dict(lists["left_out"])
     for name, stream in (corpus.text | corpus.pairs).items():
-        left_out[name] = left_out.get(name, {}) | stream.options["report"].left_out
+        counts = Counter(left_out.get(name)) + Counter(stream.options["report"].left_out)
+        left_out[name] = dict(counts)
     left_out = {name: counts for name, counts in left_out.items() if counts}
     return {"overlap": overlap, "pairs": rows, "left_out": left_out}
 
