@@ -480,15 +480,15 @@ def in_english(tasks, rate=5e-4):
     return runs("08d_real_objectives", tasks=tasks, learning_rate=rate, text_langs="en")
 
 
-def other_tags(record: dict, layer: int, system: str = "") -> float:
+def other_tags(record: dict, layer: int, system: str = "", task: str = "tags") -> float:
     langs = set(record["parameters"]["langs"].split(",")) - {"en"}
-    names = (f"tags/{lang}/{system}layer/acc" for lang in langs)
+    names = (f"{task}/{lang}/{system}layer/acc" for lang in langs)
     return 100 * mean(record["metrics"][name][layer] for name in names)
 
 
-def tags_before(record: dict) -> tuple[float, int]:
+def tags_before(record: dict, task: str = "tags") -> tuple[float, int]:
     "In the other languages at the layer that was best, and that layer."
-    return max((other_tags(record, layer, "before/"), layer) for layer in (4, 8, 12))
+    return max((other_tags(record, layer, "before/", task), layer) for layer in (4, 8, 12))
 
 
 def tags_gained(record: dict) -> float:

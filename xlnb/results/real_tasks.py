@@ -85,6 +85,12 @@ EXPERIMENTS = {
         {},
         (0, 1, 2, 3, 4),
     ),
+    "gentle": Experiment(
+        "That masked tokens transfer less is not a matter of the rate.",
+        ARMS,
+        {"learning_rate": 3e-5},
+        (0, 1, 2, 3, 4),
+    ),
 }
 RECIPE = Grid(NOTEBOOK, Settings, resolve, EXPERIMENTS)
 
