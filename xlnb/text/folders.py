@@ -33,7 +33,7 @@ PARTS = {
     "eval": "test",
 }
 
-
+# %% ../../nbs/text/01b_folders.ipynb #f0ld006b
 _PACKED = (".gz", ".xz", ".zst")
 
 
@@ -247,7 +247,7 @@ def _pair_of_side(name: Path, lang: str) -> tuple[str, ...]:
             return tuple(sorted(langs))
     return ()
 
-
+# %% ../../nbs/text/01b_folders.ipynb #f0ld017b
 class _Joined:
     "Files gathered into sources."
 
@@ -306,7 +306,7 @@ def _refuse_copy(name: Path, unpacked: set[Path]):
         raise NotPlaced(f"a packed copy of {plain.name}, which is read: delete one of them")
     unpacked.add(plain)
 
-
+# %% ../../nbs/text/01b_folders.ipynb #f0ld0eb2
 _LONE_TEST = "tests are bitext: put the other language beside it, as test.de + test.en"
 
 

@@ -365,7 +365,7 @@ def read_memory(
     report = Report() if report is None else report
     return Lines(_memory, path, tuple(langs), report=report)
 
-
+# %% ../../nbs/text/01a_messages.ipynb #m3ss026b
 def memory_languages(
     path,  # as in `read_memory`
 ) -> list[str]:
