@@ -141,7 +141,7 @@ def _form_and_words(name: Path) -> tuple[str, list[str]]:
         words = words[:-1]
     return form, words
 
-
+# %% ../../nbs/text/01b_folders.ipynb #f0ld011b
 def part_of(words) -> str | None:  # of names of files, folders or splits
     "The part that the last of these words names, in capitals or not: `newstest2014`, `flores-devtest`."
     named = [PARTS.get(found) for word in words for found in re.findall("[a-z]+", word.lower())]

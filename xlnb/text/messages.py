@@ -31,7 +31,7 @@ _PARTING_TAG = re.compile(
 # in brackets where the script has no letter for it; before a letter that begins a word
 _ACCELERATOR = re.compile(r"\s*\([_&]\w\)|(?<![\w&])[_&](?=[^\W\d_])(?!\w+;)")
 
-
+# %% ../../nbs/text/01a_messages.ipynb #m3ss006b
 def plain_message(
     text: str,
     path,  # for the report
@@ -211,7 +211,7 @@ _UNITS = {"tu", "trans-unit", "unit"}
 def _local(tag: str) -> str:  # without its namespace
     return tag.rpartition("}")[2]
 
-
+# %% ../../nbs/text/01a_messages.ipynb #m3ss022b
 def _parts_words(code) -> bool:
     "Whether an inline code stands for a line break or for a tag that parts words."
     types = {code.get(name) for name in ("ctype", "type", "subType")}
@@ -284,7 +284,7 @@ def _side_languages(element, otherwise: dict) -> dict:
             langs[side] = _language_inside(tag)
     return langs
 
-
+# %% ../../nbs/text/01a_messages.ipynb #m3ss024b
 _NOT_FINAL = ("new", "needs-", "initial")  # beginnings of states of a target
 
 
@@ -366,17 +366,19 @@ def read_memory(
     return Lines(_memory, path, tuple(langs), report=report)
 
 # %% ../../nbs/text/01a_messages.ipynb #m3ss026b
+# form → elements that name languages, and their attributes that do
+_HOLDERS = {
+    "tmx": (("tuv",), ("xml:lang", "lang")),
+    "xliff": (("xliff", "file"), ("source-language", "target-language", *_SIDES.values())),
+}
+
+# %% ../../nbs/text/01a_messages.ipynb #m3ss026c
 def memory_languages(
     path,  # as in `read_memory`
 ) -> list[str]:
     "Languages of a translation memory, as they come in it; `DataError` for a damaged one."
     path = existing_file(path)
-    names = (
-        ("xml:lang", "lang")
-        if _is_tmx(path)
-        else ("source-language", "target-language", *_SIDES.values())
-    )
-    holders = ("tuv",) if _is_tmx(path) else ("xliff", "file")
+    holders, names = _HOLDERS["tmx" if _is_tmx(path) else "xliff"]
     tags = {}
 
     def note(name: str, attributes: dict):
