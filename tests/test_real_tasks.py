@@ -78,6 +78,41 @@ def test_the_arm_that_is_named_first_is_to_be_ahead(claim, better):
     assert judge(compared, {"tasks": swapped})["direction"] == "opposite"
 
 
+def at_two_rates(gentle_masked):
+    "Runs of all arms at both rates; entailment of masked ones at the gentler one as given."
+    finished = {}
+    for name, masked in (("tasks", 0.5), ("gentle", gentle_masked)):
+        finished[name] = {}
+        for arm in subject.ARMS:
+            entailment = masked if arm.startswith("MLM") else 0.6
+            finished[name][arm] = {s: record(s, entailment=entailment) for s in range(5)}
+    return finished
+
+
+def test_a_lead_is_compared_at_the_gentler_rate_and_across_both():
+    rows = subject.rate_rows(at_two_rates(0.62))
+    found = {(row["claim"], row["rates"]): row["direction"] for row in rows}
+    assert len(rows) == 9
+    for claim in ("xlme-01", "xlme-03", "xlme-06"):
+        assert found[claim, "both at 1e-4"] == "as in the paper"
+        assert found[claim, "both at 3e-5"] == "opposite"
+        assert found[claim, "replaced at 1e-4, masked at 3e-5"] == "opposite"
+
+
+def test_rates_without_runs_have_no_row():
+    finished = at_two_rates(0.62) | {"gentle": {}}
+    assert {row["rates"] for row in subject.rate_rows(finished)} == {"both at 1e-4"}
+
+
+def test_the_figure_has_the_means_of_both_rates_and_the_start():
+    figure = subject.draw_tasks(at_two_rates(0.55))
+    first = figure.axes[0]
+    assert [text.get_text() for text in first.get_yticklabels()] == [*subject.ARMS]
+    dashed = [line for line in first.lines if line.get_linestyle() == "--"]
+    assert dashed[0].get_xdata()[0] == pytest.approx(60)
+    assert len(first.containers) == 2 * len(subject.ARMS)
+
+
 @pytest.mark.slow
 def test_a_run_measures_both_tasks_and_its_record_is_known(request, monkeypatch):
     _, start = map(request.getfixturevalue, ("small", "encoder"))

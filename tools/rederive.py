@@ -507,6 +507,39 @@ def change(test, measure, layers, pair="[^/]+"):
     return changed
 
 
+# --- pretraining tasks on a trained encoder ---------------------------------------------------------------------------
+
+LEARNED_IN_ENGLISH = ("tags", "entailment")
+
+
+def real_tasks(tasks, rate=1e-4):
+    return runs("08i_real_tasks", tasks=tasks, learning_rate=rate)
+
+
+def entailed_elsewhere(record: dict) -> float:
+    return other_tags(record, tags_before(record, "entailment")[1], "", "entailment")
+
+
+def transferred(record: dict) -> float:
+    "Tags and entailment in the other languages, each at the layer that was best before; percent."
+    layers = {task: tags_before(record, task)[1] for task in LEARNED_IN_ENGLISH}
+    return mean(other_tags(record, layer, "", task) for task, layer in layers.items())
+
+
+def transferred_before(record: dict) -> float:
+    return mean(tags_before(record, task)[0] for task in LEARNED_IN_ENGLISH)
+
+
+def behind_english(record: dict) -> float:
+    layers = {task: tags_before(record, task)[1] for task in LEARNED_IN_ENGLISH}
+    english = mean(record["metrics"][f"{task}/en/layer/acc"][n] for task, n in layers.items())
+    return 100 * english - transferred(record)
+
+
+def retrieved(record: dict) -> float:
+    return max(by_layer(record, "tatoeba", "acc@1c")[1:])
+
+
 # --- MetaXLM from a real encoder -------------------------------------------------------------------------------------
 
 
@@ -698,6 +731,15 @@ REAL = {
     ),
     "xylent-14": lambda: difference(in_english("mlm", 5e-5), in_english("mlm"), tags_gained),
     "xylent-15": lambda: difference(in_english("mlm"), in_english("mrtd"), tags_gained),
+    "xlme-01": lambda: difference(real_tasks("mrtd"), real_tasks("mlm"), transferred),
+    "xlme-03": lambda: difference(
+        real_tasks("mrtd+trtd"), real_tasks("mlm+tlm"), entailed_elsewhere
+    ),
+    "xlme-04": lambda: difference(real_tasks("mrtd+trtd"), real_tasks("mrtd"), transferred),
+    "xlme-06": lambda: difference(real_tasks("mrtd"), real_tasks("mlm+tlm"), transferred),
+    "xlme-07": lambda: difference(real_tasks("mlm+tlm"), real_tasks("mlm"), transferred),
+    "xlme-09": lambda: difference(real_tasks("mrtd+trtd"), real_tasks("mlm"), retrieved),
+    "xlme-14": lambda: difference(real_tasks("mlm"), real_tasks("mrtd+trtd"), behind_english),
     "static-07": lambda: difference(real_pull(), real_pull("none"), tatoeba_in_the_middle),
     "static-08": lambda: difference(real_pull("none"), real_pull("mse"), tatoeba_in_the_middle),
     "static-10": lambda: difference(real_pull("none"), real_pull(), tags_gained),
@@ -796,7 +838,8 @@ def check_effects() -> list[str]:
 
 
 def readme_numbers() -> list:
-    ledger = summary_of_claims()[:8]
+    summary = summary_of_claims()
+    ledger = [*summary[:8], *summary[-8:-4]]
     masked, random, detector = (
         wide_runs(t, m) for t, m in (("mlm+tlm", False), ("mlm+tlm", True), ("mrtd+trtd", False))
     )
@@ -1285,6 +1328,20 @@ def real_transfer_numbers() -> list:
     ]  # fmt: skip
 
 
+def real_tasks_numbers() -> list:
+    masked, replaced, with_pairs = map(real_tasks, ("mlm", "mrtd", "mrtd+trtd"))
+
+    def of(runs_of_arm, measure):
+        return mean(map(measure, runs_of_arm.values()))
+
+    return [
+        "12", "384", of(replaced, transferred), of(masked, transferred),
+        *difference(replaced, masked, transferred), of(masked, transferred_before),
+        *map(abs, REAL["xlme-04"]()), *REAL["xlme-07"](),
+        of(with_pairs, retrieved), of(replaced, retrieved), of(masked, retrieved),
+    ]  # fmt: skip
+
+
 STARTS_OF_TRANSLATORS = (
     ("random", "last"),
     ("encoder", "last"),
@@ -1368,6 +1425,7 @@ def beside_numbers() -> list:
     return [
         *leads[0], *leads[1], *leads[2], 100 * shares[0] / shares[1], "-08", tokens,
         short_of[0], "1,200", short_of[1], "1,600", 0.5 - min(on_pairs), "1,600", "1,200",
+        REAL["xlme-01"]()[0],
         source[0] - elsewhere[0], source[1] - elsewhere[1], *elsewhere, untrained,
     ]  # fmt: skip
 
@@ -1399,7 +1457,6 @@ TEXT = {
     "06b_veco_results": ["0.5", "95", "0", "95"],
     "07c_static_runs": ["2022", "160", "60"],
     "07d_static_results": ["95", "0.5", "95", "0"],
-    "08i_real_tasks": ["12", "384"],
     "11_benchmarks": ["250,000", "8,000", "40", "1,024", "4,096", "8"],
 }
 DERIVED = {
@@ -1415,6 +1472,7 @@ DERIVED = {
     "08f_real_translation": real_translation_numbers,
     "08g_real_downstream": downstream_numbers,
     "08h_real_transfer": real_transfer_numbers,
+    "08i_real_tasks": real_tasks_numbers,
     "10_claims": claims_numbers,
     "11a_preparation_runs": preparation_numbers,
 }

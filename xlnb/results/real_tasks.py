@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOTEBOOK', 'AMOUNTS', 'ARMS', 'EXPERIMENTS', 'RECIPE', 'MEASURES', 'CLAIMS', 'Settings', 'resolve', 'run',
-           'real_runs', 'transfer', 'gap', 'elsewhere', 'best_retrieval', 'task_rows']
+           'real_runs', 'transfer', 'gap', 'elsewhere', 'best_retrieval', 'task_rows', 'draw_tasks', 'rate_rows']
 
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask005
 import math, sys
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from ..base.core import append_record, settings_from_arguments
-from ..pretraining.claims import Comparison
+from ..base.core import PALETTE, append_record, figure, settings_from_arguments
+from ..pretraining.claims import MIN_SEEDS, Comparison, judge
 from ..pretraining.experiments import Experiment, Grid, runs_from_one_start
 from xlnb.pretraining.reports import (
+    interval,
     layer_means,
     loss_detected,
     nats_learned,
@@ -166,6 +167,39 @@ def task_rows(
         rows.append(row)
     return rows
 
+# %% ../../nbs/results/08i_real_tasks.ipynb #rtask19c
+_RATES = {"tasks": ("rate 1e-4", "blue", "o"), "gentle": ("rate 3e-5", "orange", "s")}
+
+
+def _draw_measure(ax, value: Callable, finished: dict):
+    "A row per arm: a dot per seed, from five seeds on the mean with its 95 % interval."
+    for offset, (name, (label, colour, marker)) in zip((-0.16, 0.16), _RATES.items()):
+        style = {"color": PALETTE[colour], "marker": marker, "ls": ""}
+        for row, runs in enumerate(finished[name].values()):
+            values = [value(record) for record in runs.values()]
+            ax.plot(values, [row + offset] * len(values), ms=2.5, alpha=0.4, **style)
+            if len(values) >= MIN_SEEDS:
+                middle, half = interval(values)
+                ax.errorbar(middle, row + offset, xerr=half, ms=4.5, lw=1.2, **style)
+        ax.plot([], [], ms=4.5, label=label, **style)
+
+# %% ../../nbs/results/08i_real_tasks.ipynb #rtask19d
+def draw_tasks(finished: dict):  # of `real_runs`
+    "Four measures of every arm after training; dashed: the encoder before."
+    names = [name for name in MEASURES if not name.startswith("gap")]
+    fig, axes = figure("page", 2.2, ncols=len(names), sharey=True)
+    start = next(iter(next(iter(finished["tasks"].values())).values()))
+    for ax, name in zip(axes, names):
+        _draw_measure(ax, MEASURES[name], finished)
+        ax.axvline(MEASURES[name](start, system="before"), color="0.5", lw=0.8, ls="--")
+        ax.set_title(name.partition(" at ")[0].partition(",")[0], loc="left")
+        ax.set_xlabel("percent")
+    axes[0].set_yticks(range(len(ARMS)), [*ARMS])
+    axes[0].set_ylim(len(ARMS) - 0.5, -0.5)
+    handles = axes[0].get_legend_handles_labels()
+    fig.legend(*handles, frameon=False, loc="outside lower center", ncols=len(_RATES))
+    return fig
+
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask020
 _REPLACED = "MRTD + TRTD"
 _MASKED = "MLM + TLM"
@@ -182,6 +216,29 @@ CLAIMS = {
     name: replace(PAPER_CLAIMS[name], comparisons=compared, either=())
     for name, compared in _MEASURED.items()
 }
+
+# %% ../../nbs/results/08i_real_tasks.ipynb #rtask15b
+_SHOWN = ("arms", "ahead", "behind", "difference", "seeds", "direction")
+_LED = ("xlme-01", "xlme-03", "xlme-06")
+# rates of replaced tokens and of masked ones → their experiments
+_RATES_OF_BOTH = {
+    "both at 1e-4": ("tasks", "tasks"),
+    "both at 3e-5": ("gentle", "gentle"),
+    "replaced at 1e-4, masked at 3e-5": ("tasks", "gentle"),
+}
+
+
+def rate_rows(finished: dict) -> list[dict]:  # of `real_runs`; a row per claim and rates
+    "The claims in which a replaced-token network led, at three pairs of rates."
+    rows = []
+    for name in _LED:
+        (compared,) = CLAIMS[name].comparisons
+        for rates, experiments in _RATES_OF_BOTH.items():
+            ahead, behind = zip(experiments, (compared.ahead[1], compared.behind[1]))
+            if row := judge(replace(compared, ahead=ahead, behind=behind), finished):
+                shown = {key: row[key] for key in _SHOWN}
+                rows.append({"claim": name, "measure": compared.measure, "rates": rates} | shown)
+    return rows
 
 # %% ../../nbs/results/08i_real_tasks.ipynb #rtask023
 # not in a notebook
