@@ -13,7 +13,7 @@ import os, sys, unicodedata, warnings
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain, islice, product, zip_longest
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +38,7 @@ from xlnb.base.core import (
     utf8_output,
 )
 from ..base.errors import errors_as_sentences
-from ..text.corpora import AlignedPair, check_stream, existing_file, input_lines, uneven_files
+from ..text.corpora import AlignedPair, check_stream, existing_file, input_lines, side_by_side
 from ..text.tokens import SpecialIds, collate_pairs, collate_text
 from xlnb.measures.ibm import (
     HEURISTICS,
@@ -1071,13 +1071,8 @@ def read_sides(
     if str(first) == str(second) == "-":
         raise ConfigError("standard input can be one of the two files: name the other")
     paths = [path if str(path) == "-" else existing_file(path) for path in (first, second)]
-    streams = [*map(input_lines, paths)]
-    rows = []
-    for n, row in enumerate(zip_longest(*streams), 1):
-        if None in row:
-            raise uneven_files(paths, row, streams, n)
-        rows.append(tuple(map(split_words, row)))
-    return rows
+    rows = side_by_side([*map(input_lines, paths)], paths)
+    return [tuple(map(split_words, row)) for _, row in rows]
 
 # %% ../../nbs/measures/02_alignment.ipynb #1a178907
 def _say_reading(config, settings: _CommandLine):

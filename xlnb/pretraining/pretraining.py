@@ -80,7 +80,7 @@ from xlnb.text.phases import (
     phase_rows,
 )
 from ..text.sampling import exponent_probabilities
-from ..text.tokenizers import is_recorded_vocabulary, open_vocabulary
+from ..text.tokenizers import is_recorded_vocabulary, most_spare_rows, open_vocabulary
 from ..text.tokens import SpecialIds
 from xlnb.encoder.encoder import (
     SIZES,
@@ -480,8 +480,7 @@ def with_vocabulary(settings: RunSettings) -> RunSettings:
         )
     ids = open_vocabulary(name).size
     rows = settings.vocab_size or ids
-    # embedding matrices are rounded up
-    most = ids + max(64, ids // 100)
+    most = ids + most_spare_rows(ids)
     if not ids <= rows <= most:
         raise ConfigError(
             f"vocab_size={rows} with vocabulary={name!r}, which has {ids} ids: leave vocab_size "

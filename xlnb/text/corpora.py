@@ -6,7 +6,7 @@
 __all__ = ['NORMALISED', 'DAMAGE', 'LANGUAGES', 'SCHEMES', 'XTREME_40', 'MULTI30K_PARTS', 'Lines', 'check_stream',
            'check_streams', 'text_lines', 'line_pairs', 'Corpus', 'AlignedPair', 'Report', 'open_bytes', 'first_line',
            'file_lines', 'normalized_lines', 'existing_file', 'input_lines', 'read_text', 'checked_rows',
-           'uneven_files', 'read_parallel', 'read_moses', 'read_tsv_pairs', 'language_code', 'from_code',
+           'side_by_side', 'read_parallel', 'read_moses', 'read_tsv_pairs', 'language_code', 'from_code',
            'read_tatoeba', 'read_verses', 'read_multi30k', 'read_ntrex', 'in_blocks', 'mismatched']
 
 # %% ../../nbs/text/00_corpora.ipynb #03d2e09b
@@ -467,7 +467,7 @@ def checked_rows(
             yield row
 
 # %% ../../nbs/text/00_corpora.ipynb #a49f625a
-def uneven_files(paths, row, streams, n) -> DataError:
+def _uneven_files(paths, row, streams, n) -> DataError:
     "The error that says which side of aligned files ends first, and how long the longest one is."
     lengths = []
     for line, stream in zip(row, streams):
@@ -482,16 +482,21 @@ def uneven_files(paths, row, streams, n) -> DataError:
     )
 
 # %% ../../nbs/text/00_corpora.ipynb #5cb3a99e
+def side_by_side(
+    streams: list,  # of texts, one per file; none of them None
+    paths,  # of the files, for the message
+) -> Iterator[tuple[int, tuple]]:  # line number from 1, a text of every file
+    "Aligned files line by line; `DataError` where one ends before the others."
+    for n, row in enumerate(zip_longest(*streams), 1):
+        if None in row:
+            raise _uneven_files(paths, row, streams, n)
+        yield n, row
+
+
 def _parallel(paths, empty, duplicate, report):
     streams = [normalized_lines(file_lines(path), path, report) for path in paths]
-
-    def rows():
-        for n, row in enumerate(zip_longest(*streams), 1):
-            if None in row:
-                raise uneven_files(paths, row, streams, n)
-            yield n, row
-
-    return checked_rows(rows(), paths[0], empty, duplicate, report, paths)
+    rows = side_by_side(streams, paths)
+    return checked_rows(rows, paths[0], empty, duplicate, report, paths)
 
 # %% ../../nbs/text/00_corpora.ipynb #3fc20976
 def read_parallel(

@@ -30,7 +30,7 @@ from xlnb.text.corpora import (
     file_lines,
     first_line,
     normalized_lines,
-    uneven_files,
+    side_by_side,
 )
 
 # %% ../../nbs/text/01_formats.ipynb #9935704c
@@ -193,15 +193,8 @@ def _bitexts(path) -> list[dict[str, str]]:
 
 
 def _beside(paths, report, empty="raise", duplicate="keep"):
-    streams = [_all_texts(path, report) for path in paths]
-
-    def rows():
-        for n, row in enumerate(zip_longest(*streams), 1):
-            if None in row:
-                raise uneven_files(paths, row, streams, n)
-            yield n, row
-
-    return checked_rows(rows(), paths[0], empty, duplicate, report, paths)
+    rows = side_by_side([_all_texts(path, report) for path in paths], paths)
+    return checked_rows(rows, paths[0], empty, duplicate, report, paths)
 
 # %% ../../nbs/text/01_formats.ipynb #be31507e
 def _row_options(
