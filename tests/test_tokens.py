@@ -223,7 +223,9 @@ def test_killed_and_run_again_gives_the_same_store(tokenizer, tmp_path, after, w
     )
     script = tmp_path / "program.py"
     script.write_text(program)
-    assert subprocess.run([sys.executable, script]).returncode == -signal.SIGKILL
+    # ends once nothing writes to it: also the workers have ended
+    killed = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
     with pytest.raises(StoreError, match="no finished store here"):
         open_store(folder)
     text = {"en": sentences(2, 2_000), "ru": sentences(3, 6_000)}

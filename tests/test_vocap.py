@@ -1,6 +1,6 @@
 "VoCap: the division is the best there is, ladders go on where they were, and the model is like that of train_vocab."
 
-import itertools, json, os, signal, subprocess, sys, time
+import itertools, json, os, subprocess, sys, time
 
 import numpy as np
 import pytest
@@ -385,11 +385,11 @@ def test_a_killed_training_goes_on_where_it_was(made, tmp_path, workers):
         "sys.argv[2] + '/work', workers=int(sys.argv[3]))"
     )
     words = [os.path.dirname(__file__), str(tmp_path), str(workers)]
-    run = subprocess.Popen([sys.executable, "-c", code, *words], start_new_session=True)
+    run = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
     while run.poll() is None and len(list(tmp_path.glob("work/*.json"))) < 3:
         time.sleep(0.002)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.wait()
+    run.kill()
+    run.communicate(timeout=60)  # ends once nothing writes to it: also the workers have ended
     there = {path: path.stat().st_mtime_ns for path in tmp_path.glob("work/[!.]*.json")}
     assert there and not (tmp_path / "vocap").exists()  # some rungs, and no half tokenizer
     train_vocap(streams, 500, tmp_path / "vocap", tmp_path / "work")

@@ -10,13 +10,14 @@ __all__ = ['FORMER_NAMES', 'AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES
            'sha256_once', 'write_checksums', 'verify_checksums', 'refusing_damage', 'read_json', 'read_json_object',
            'derive_seed', 'numpy_generator', 'torch_generator', 'our_code', 'parse_languages', 'pair_name',
            'check_pair_names', 'split_pair', 'progress', 'plain_warnings', 'progress_bar', 'one_thread',
-           'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text', 'normalized_position',
-           'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator', 'run_facts', 'processors',
-           'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table', 'paper_table']
+           'end_with_parent', 'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text',
+           'normalized_position', 'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator',
+           'run_facts', 'processors', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure',
+           'show_table', 'paper_table']
 
 # %% ../../nbs/base/00_core.ipynb #1506990d
 import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil
-import subprocess, sys, time, unicodedata, warnings
+import subprocess, sys, threading, time, unicodedata, warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
@@ -26,6 +27,7 @@ from html import escape
 from importlib import import_module
 from itertools import chain
 from json.encoder import encode_basestring
+from multiprocessing import parent_process
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated
@@ -622,6 +624,17 @@ def one_thread():
         finally:
             if torch:
                 torch.set_num_threads(threads)
+
+# %% ../../nbs/base/00_core.ipynb #w0rkers2
+def _end_after(parent):
+    parent.join()
+    os._exit(1)
+
+
+def end_with_parent():
+    "Initialise a worker of a pool: it ends when the process that started it ends, even by a kill."
+    watch = threading.Thread(target=_end_after, args=[parent_process()], daemon=True)
+    watch.start()
 
 # %% ../../nbs/base/00_core.ipynb #325613e0
 def _owner(settings, name: str):  # the class that annotates a field

@@ -32,6 +32,7 @@ from xlnb.base.core import (
     check_generator,
     check_tensor,
     choose,
+    end_with_parent,
     numpy_generator,
     progress_bar,
     sha256_once,
@@ -133,6 +134,7 @@ def _encoder(*arguments):  # the one of this process
 
 def _start_worker(*arguments):
     global _worker
+    end_with_parent()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process
     _worker = _encoder(*arguments)
 

@@ -18,7 +18,14 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from ..base.core import ConfigError, DataError, PALETTE, atomic_path, figure
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    PALETTE,
+    atomic_path,
+    end_with_parent,
+    figure,
+)
 from .corpora import check_streams, text_lines
 from xlnb.text.vocab import (
     check_vocabulary_folder,
@@ -471,7 +478,7 @@ def _curves(ladders: list[_Ladder], workers: int) -> list[Capacity]:
                 f"the stream of {ladder.lang} cannot be sent to another process ({e}): use "
                 "workers=1, or xlnb.text.corpora.Lines over a function of a module"
             ) from None
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         try:
             return _climb(ladders, pool.map)
         finally:
