@@ -473,6 +473,19 @@ def test_names_of_tests_are_no_training_text(name, part, texts):
     assert found == {"train.de": "train", f"{name}.de": part}
 
 
+def test_an_empty_file_is_named_and_the_others_are_read(texts):
+    moses(texts)
+    (texts / "train.fr.txt").touch()
+    folder = open_folder(texts)
+    assert folder.not_read == {"train.fr.txt": "is empty"} and len(folder.sources) == 1
+    (texts / "train.de").write_text("")  # beside its other side, which has lines
+    with pytest.raises(DataError, match="ends after 0 lines"):
+        list(open_corpus(str(texts)).pairs["de", "en"])
+    (texts / "train.en").write_text("")
+    with pytest.raises(DataError, match="holds no text to train on.*is empty"):
+        open_folder(texts)
+
+
 def test_a_packed_copy_is_not_read_beside_its_file(texts):
     moses(texts)
     write(texts / "train.de.gz", lines(GERMAN))

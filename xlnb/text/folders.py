@@ -196,6 +196,10 @@ def _label(
     return Source(form, part, "-".join(rest) or part, dict.fromkeys(langs, file))
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0016
+def _below(path: Path, file: Path) -> str:  # path: of a folder, or of the file itself
+    return file.name if file == path else file.relative_to(path).as_posix()
+
+
 @dataclass(frozen=True)
 class Folder:
     "The sources of a folder or of one file, and the files that are not read, with the reason."
@@ -220,7 +224,7 @@ class Folder:
 
     def below(self, file: Path) -> str:
         "The name of a file as seen from the folder."
-        return file.name if file == self.path else file.relative_to(self.path).as_posix()
+        return _below(self.path, file)
 
     def checksums(self, files) -> dict[str, str]:
         "File → sha256; an unchanged file is read once."
@@ -307,9 +311,15 @@ def _refuse_copy(name: Path, unpacked: set[Path]):
     unpacked.add(plain)
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0eb2
-_LONE_TEST = "tests are bitext: put the other language beside it, as test.de + test.en"
+def _why_left_out(source: Source) -> str:  # empty for a source that is read
+    "Why a source of files that have their places is not read."
+    if not any(file.stat().st_size for file in source.files.values()):
+        return "is empty"
+    if source.is_text and source.part == "test":
+        return "tests are bitext: put the other language beside it, as test.de + test.en"
+    return ""
 
-
+# %% ../../nbs/text/01b_folders.ipynb #f0ld0eb3
 def open_folder(
     path,  # of a folder, or of one file
     name: str = "",  # of the corpus; empty: the name of the folder
@@ -329,9 +339,8 @@ def open_folder(
             not_read[file_name.as_posix()] = str(error)
     sources = []
     for source in joined.all_sources():
-        if source.is_text and source.part == "test":
-            [file] = source.files.values()
-            not_read[file.relative_to(path).as_posix()] = _LONE_TEST
+        if reason := _why_left_out(source):
+            not_read |= {_below(path, file): reason for file in source.files.values()}
         else:
             sources.append(source)
     if not any(source.part == "train" for source in sources):
