@@ -342,3 +342,13 @@ def test_papermill_says_the_sentence_of_an_error(source, ename, evalue, expected
     sentence, is_refusal = _failure({"cells": cells})
     assert sentence.startswith(expected[0]) and bool(sentence) == bool(expected[0])
     assert is_refusal == expected[1]
+
+
+def test_words_that_cannot_be_written_are_refused_before_the_map(tmp_path):
+    for lang, word in (("de", "x"), ("en", "New York")):
+        vectors = WordVectors([word, *(f"{lang}{n}" for n in range(40))], torch.randn(41, 8))
+        vectors.save(tmp_path / f"{lang}.safetensors")
+    files = [str(tmp_path / f"{lang}.safetensors") for lang in ("de", "en")]
+    with pytest.raises(SystemExit, match="'New York' holds a blank .*: leave the word out"):
+        main(["map", *files, "--languages", "de,en", "--output", str(tmp_path / "mapped")])
+    assert not (tmp_path / "mapped").exists()

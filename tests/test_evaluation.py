@@ -497,7 +497,7 @@ def test_what_is_tested_does_not_choose(settings, data, tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_DATA", str(own))
     assert len(learned_task(TaskRun("xnli", replace(settings, train_split="")), "en").dev) == 20
     write(own / "xnli" / "dev-en.tsv", f"{tests[0]}\tneutral\n")
-    with pytest.raises(DataError, match="all dev examples in en are tested"):
+    with pytest.raises(DataError, match="xnli, en: all dev examples are tested"):
         learned_task(TaskRun("xnli", replace(settings, train_split="")), "en")
 
 
@@ -1847,3 +1847,27 @@ def test_precision_is_of_a_record_where_it_is_not_the_default(settings, scores):
     assert "precision" not in T._recipe_for_identity(T.recipe_grid(run)[0])
     run = TaskRun("xnli", resolve(replace(settings, precision="bf16")))
     assert T._recipe_for_identity(T.recipe_grid(run)[0])["precision"] == "bf16"
+
+
+def test_a_mean_is_that_of_languages_which_all_systems_have():
+    rows = []
+    for system, scores in (
+        ("model", {"en": 90, "de": 60, "fr": 60}),
+        ("other", {"de": 40, "fr": 40}),
+    ):
+        for target, score in scores.items():
+            rows.append(dict(task="xnli", measure="accuracy", source="en", target=target))
+            rows[-1] |= dict(system=system, seed=0, score=float(score), examples=100)
+    assert [*score_table(pd.DataFrame(rows), "xnli")["mean"]] == [60, 40]
+
+
+def test_baselines_of_other_amounts_are_told_apart():
+    def record(score, majority, **amounts):
+        scores = {"task": ["xnli"] * 2, "measure": ["accuracy"] * 2, "source": ["en"] * 2}
+        scores |= {"target": ["de"] * 2, "system": ["model", "majority"], "seed": [0] * 2}
+        parameters = {"model": "m", "model_hash": "abcd1234", **amounts}
+        return {"parameters": parameters, "scores": scores | {"score": [score, majority]}}
+
+    rows = recorded([record(80.0, 50.0), record(60.0, 70.0, test_examples=10)])
+    by_system = dict(zip(rows.system, rows.score))
+    assert by_system["majority"] == 50 and by_system["majority (test_examples=10)"] == 70

@@ -756,3 +756,12 @@ def test_a_gpu_without_bf16_is_said(monkeypatch):
     config = training.TrainingConfig(steps=1, learning_rate=1e-3, precision="bf16")
     with pytest.raises(ConfigError, match="this GPU has none; take precision='fp32'"):
         training._prepare_machine(torch.device("cuda"), config)
+
+
+def test_the_question_of_a_long_choice_is_read(tokenizer):
+    first = EXAMPLES["choice"][0]._replace(context=" ".join(["w1"] * 150))
+    others = first._replace(question=f"{first.question} w2")
+    labels = tuple(map(str, range(len(first.options))))
+    with pytest.warns(UserWarning, match="more than 64 tokens"):
+        read = [read_items("choice", [e], tokenizer, labels, 64).ids for e in (first, others)]
+    assert read[0] != read[1]

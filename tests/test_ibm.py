@@ -452,3 +452,11 @@ def test_spellings_of_a_word_are_one():
     model = train_ibm1(pairs)
     assert set(model.first) == {None, "caf\u00e9", "noir", "\u00ad"}
     assert model.align([(["Cafe\u0301"], ["coffee"])]) == model.align([(["caf\u00e9"], ["coffee"])])
+
+
+def test_a_high_tension_leaves_no_nan():
+    lines = [(["a", "b", "c"], ["x", "y"]), (["a"], ["x"]), ([], ["x"])]
+    learned = train_ibm1(lines, tension=1e4)
+    assert np.isfinite(learned.table).all()
+    [links] = learned.align(lines[:1])
+    assert all(i < 3 and j < 2 and np.isfinite(p) for i, j, p in links)

@@ -283,3 +283,12 @@ def test_entries_and_vectors_may_be_composed_or_not(written):
         score = translation_accuracy([(asked, "coffee"), ("haus", "house")], a, b, at=1)
         assert (score.coverage, score.covered[1]) == (1, 1)
         assert leaked_entries([(asked, "x")], [("x", asked)])
+
+
+def test_an_entry_that_is_known_in_another_case_is_left_out():
+    a, b = languages()
+    entries = [(f"a{n}", f"b{n}") for n in range(4)]
+    known = [("A0", "b0"), ("a1", "B1")]
+    assert leaked_entries(entries, known) == entries[:2]
+    assert translation_accuracy(entries, a, b, known=known).known == 2
+    assert disjoint_entries(known, entries[:1]) == known[1:]

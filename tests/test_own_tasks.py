@@ -2,15 +2,17 @@
 
 import gzip
 
+import pandas as pd
 import pytest
 from conftest import write
 from test_finetuning import fast  # noqa: F401
 
 from xlnb.base.core import CheckpointError, ConfigError, DataError
 from xlnb.encoder.encoder import Encoder, config_for, new_model
-from xlnb.evaluation import Settings, evaluate
+from xlnb.evaluation import Settings, compare, evaluate, scores_record
 from xlnb.measures.downstream import BENCHMARKS, open_task
 from xlnb.measures.evaluation_settings import resolve
+from xlnb.measures.task_runs import TaskRun, files_hash, train_and_dev
 from xlnb.measures.task_sets import TASK_SETS, read_task
 from xlnb.text.vocab import train_vocab
 
@@ -209,14 +211,20 @@ def test_what_is_no_folder_is_said(tmp_path, monkeypatch, tasks, message):
         resolve(Settings("model", tasks))
 
 
-def test_an_evaluation_takes_a_folder_in_place_of_a_name(colours, tmp_path, monkeypatch):
+@pytest.fixture
+def small(tmp_path):
+    "A saved network of two narrow blocks."
     tokenizer = train_vocab({"en": [rows("en", "train", 30)]}, 33, tmp_path / "vocabulary")
     shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
     network = new_model(Encoder, config_for("tiny", len(tokenizer), **shape), 0)
     for saved in (network, tokenizer):
         saved.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_an_evaluation_takes_a_folder_in_place_of_a_name(colours, small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = Settings("model", "colours", epochs=1, out=str(tmp_path / "runs"), quiet=True)
+    settings = Settings(small.name, "colours", epochs=1, out=str(tmp_path / "runs"), quiet=True)
     assert resolve(settings).tasks == "colours"
     scores = evaluate(settings)
     tested = scores[(scores.task == "colours") & (scores.measure == "accuracy")]
@@ -230,3 +238,57 @@ def test_an_evaluation_takes_a_folder_in_place_of_a_name(colours, tmp_path, monk
     again = evaluate(settings)
     chosen = (again.task == "colours") & (again.measure == "accuracy") & (again.target == "de")
     assert before == 50 and again[chosen & (again.system == "majority")].score.item() in (25, 75)
+
+
+def chosen(folder, **settings):
+    "Training examples and those that choose the epoch, by language: the numbers of them, and first texts."
+    small = str(folder.parent / "model")
+    run = TaskRun(folder.name, resolve(Settings(small, str(folder), **settings)))
+    parts = train_and_dev(run, run.settings.sources)
+    return [{lang: (len(e), e[0].texts[0]) for lang, e in part.items()} for part in parts]
+
+
+def test_what_chooses_the_epoch_is_not_tested_in_any_language(colours, small):
+    write(colours / "dev.de.tsv", rows("de", "test", 10) + rows("de", "dev", 4))
+    write(colours / "dev.en.tsv", rows("en", "dev", 4))
+    _, dev = chosen(colours, select_on="de")
+    assert dev == {"de": (4, "rot dev 0")}
+    write(colours / "dev.de.tsv", rows("de", "test", 10))
+    with pytest.raises(DataError, match="colours, de: all dev examples are tested"):
+        chosen(colours, select_on="de")
+
+
+def test_the_dev_file_of_the_language_that_chooses_is_read(colours, small):
+    write(colours / "train.de.tsv", rows("de", "train", 30))
+    write(colours / "dev.en.tsv", rows("en", "dev", 8))
+    train, dev = chosen(colours, source="de", select_on="en")
+    assert (train, dev) == ({"de": (30, "rot train 0")}, {"en": (8, "red dev 0")})
+    for source in ("de,en", "en,de"):
+        with pytest.raises(DataError, match="dev.de.tsv"):
+            chosen(colours, source=source)
+
+
+def test_a_fifth_without_an_example_is_said(colours, small):
+    write(colours / "train.en.tsv", "hot\twarm\nicy\tcold\n")
+    with pytest.raises(DataError, match="colours, en: a fifth of the train examples holds no dev"):
+        chosen(colours)
+
+
+def test_the_record_of_an_own_task_changes_with_its_files(colours, small):
+    def hashed():
+        settings = resolve(Settings(str(small), str(colours)))
+        scores = pd.DataFrame([{"task": "colours", "system": "model", "score": 50.0}])
+        return scores_record(settings, scores)["parameters"]["data of colours"]
+
+    before = hashed()
+    assert hashed() == before
+    write(colours / "test.de.tsv", rows("de", "test", 8))
+    assert hashed() != before
+    with pytest.raises(DataError, match="no file that ends in"):
+        files_hash(colours)
+
+
+def test_frozen_probes_are_not_compared(colours, small):
+    probed = Settings(str(small), str(colours), probe="frozen")
+    with pytest.raises(ConfigError, match="probe='frozen' keeps no answers of single examples"):
+        compare(probed, probed, "colours", "de")

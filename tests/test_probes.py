@@ -831,3 +831,28 @@ def test_examples_are_normalised():
         "span", ("O\u00f9\u00ad?", "au cafe\u0301", ("au", "cafe\u0301"), (1, 1))
     ).examples["de"]["train"]
     assert example == ("O\u00f9?", "au caf\u00e9", ["au", "caf\u00e9"], (1, 1))
+
+
+@pytest.mark.filterwarnings("ignore::xlnb.measures.probes.CutExamples")
+def test_nothing_is_found_in_words_that_were_cut_off(tokenizer):
+    from xlnb.measures.probes import _answers
+
+    words = ("a",) * 100
+    for kind, labels in (("tokens", ("O", "B-X", "I-X")), ("span", ())):
+        gold = ("O",) * 100 if kind == "tokens" else (0, 0)
+        text = " ".join(words)
+        example = (text, words, gold) if kind == "tokens" else ("a", text, words, gold)
+        task = Task("t", kind, labels, {"en": {"train": [example], "test": [example]}})
+        config = config_for("tiny", len(tokenizer), max_position_embeddings=64)
+        reading = read_examples(kind, [example], tokenizer, config)
+        last = reading.words[0][-1]
+        assert reading.ends == [last + 1] and last < 99
+        scores = torch.zeros(last + 1, 3 if kind == "tokens" else 2)
+        scores[-1, -1 if kind == "span" else 1] = scores[-1, 0] + 9
+        if kind == "span":
+            scores[-1] = 9
+        [answer] = _answers(task, [example], reading.words, scores, reading.ends)
+        if kind == "span":
+            assert answer == (last, last)
+        else:
+            assert entities(answer) == {(last, last, "X")}

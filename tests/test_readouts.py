@@ -613,3 +613,12 @@ def test_pairs_of_words_are_read_as_the_encoder_was_trained_or_in_both_ways(sets
     assert [r["variant"] for r in both] == ["sentences read jointly", "sentences read apart"]
     readout("model", "de,en", "en", reading="joint")
     assert asked == [None, True, False, True]
+
+
+def test_pairs_of_one_score_are_on_one_side_of_the_threshold():
+    mined = [(0.9, 0, 0), (0.5, 1, 1), *((0.5, n, 11 - n) for n in range(2, 6))]
+    gold = {(0, 0), (1, 1)}
+    threshold = best_threshold(mined, gold)
+    assert threshold == pytest.approx(0.7)
+    tried = [mining_f1(mined, gold, value) for value in (0.4, 0.5, threshold, 0.95)]
+    assert max(tried) == tried[2] == pytest.approx(200 / 3)

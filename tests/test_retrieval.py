@@ -218,16 +218,14 @@ def test_refused_settings():
     a, b = related(20, 5, 4)
     with pytest.raises(ConfigError, match="did you mean 'csls'"):
         nearest(a, b, score="clss")
-    with pytest.raises(
-        ConfigError, match="10 neighbours among 20 and 5 vectors: give neighbours, 1 to 5"
-    ):
+    with pytest.raises(ConfigError, match="10 neighbours among 20 and 5 vectors: take 1 to 5"):
         nearest(a, b, score="csls")
     with pytest.raises(ConfigError, match="k=6 of 5 keys"):
         nearest(a, b, k=6)
     for neighbours in (0, -1, 2.0, 21):
         with pytest.raises(
             ConfigError,
-            match=f"{neighbours} neighbours among 20 and 20 vectors: give neighbours, 1 to 20",
+            match=f"{neighbours} neighbours among 20 and 20 vectors: take 1 to 20",
         ):
             accuracy(a, a, "csls", neighbours=neighbours)
     for block in (0, -1, 2.5):
@@ -1224,3 +1222,42 @@ def test_tables_of_pandas_are_matrices():
 def test_a_test_without_sentences_is_named(tokenizer):
     with pytest.raises(DataError, match="T, de-en: 0 sentences against 0"):
         retrieval_by_layer(made("bert"), {"T": {"de-en": ([], [])}}, tokenizer)
+
+
+def test_training_pairs_of_a_generator_are_those_of_a_list():
+    train = zipf_lines(60, 0)
+    pairs = list(zip(train, renamed(train)))
+    tests = {"T": {"de-en": (train[:9], renamed(train)[:9])}}
+
+    def systems(lines):
+        rows = baselines({"de-en": lines}, tests, dimensions=5, max_pairs=20)
+        return [(row["system"], row["centred"], row["accuracy"]) for row in rows]
+
+    assert systems(iter(pairs)) == systems(pairs) == systems(pairs[:20])
+
+
+def test_vectors_that_are_close_in_double_precision_are_no_ties():
+    vectors = 100 + 0.02 * np.random.default_rng(0).standard_normal((50, 8))
+    assert accuracy(vectors, vectors) == (1, 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_folder_says_whether_text_is_in_lower_case_and_which_prompt_comes_first(
+    tokenizer, tmp_path
+):
+    made("bert").save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    of_sentence_transformers(tmp_path)
+    plain = encode(["w1 w2", "w3 w1 w2"], tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    assert torch.equal(encode(["W1 w2"], tmp_path)[0], plain[0])
+    prompts = tmp_path / "config_sentence_transformers.json"
+    prompts.write_text('{"prompts": {"query": "W3 "}, "default_prompt_name": "query"}')
+    prompted = encode(["w1 w2"], tmp_path)[0]
+    prompts.write_text('{"prompts": {"query": "w3 "}, "default_prompt_name": "query"}')
+    torch.testing.assert_close(encode(["w1 w2"], tmp_path)[0], plain[1])
+    assert not torch.equal(prompted, plain[0])
+    prompts.write_text('{"prompts": {"query": "w3 "}, "default_prompt_name": null}')
+    assert torch.equal(encode(["w1 w2"], tmp_path)[0], plain[0])
+    prompts.write_text('{"prompts": {}, "default_prompt_name": "query"}')
+    with pytest.raises(CheckpointError, match="default_prompt_name='query' is none of its"):
+        encode(["w1 w2"], tmp_path)

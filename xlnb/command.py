@@ -176,7 +176,7 @@ class Map:
     languages: str  # their codes, e.g. de,en
     output: str  # folder for both files, which belong together
     dictionary: str | None = None  # file, a word and its translation per line; None: unsupervised
-    # file of the same form, by which translation is scored; without words that --dictionary has
+    # file of the same form, by which translation is scored; without entries of --dictionary
     test: str | None = None
     method: str = "orthogonal"  # orthogonal | rcsls | …: of the map at the end
     limit: int = 200_000  # most frequent words of each file
@@ -228,14 +228,17 @@ def _translation_text(settings: Map, first, second) -> str:  # vectors of both s
 def run_map(settings: Map) -> str:  # what was done
     "Map and write both sides; `ConfigError` unless two languages are named, `DataError` where no map is found."
     from xlnb.measures.lexicon import covered_entries, given_entries
-    from xlnb.text.vectors import read_vectors
+    from xlnb.text.vectors import check_writable, read_vectors
 
     outputs = _map_outputs(settings)
     source, hub = outputs
     entries, file = given_entries(settings.test or [])
     files = {source: settings.source, hub: settings.hub}
     vectors = [read_vectors(path, settings.limit, language=lang) for lang, path in files.items()]
-    if file:  # a test that fits nothing is refused before the mapping, which may take an hour
+    # what cannot be written or tested is refused before the mapping, which may take an hour
+    for of_side, output in zip(vectors, outputs.values()):
+        check_writable(of_side, output)
+    if file:
         covered_entries(entries, *vectors, file)
     mapped = _mapped(settings, vectors, source, hub)
     Path(settings.output).mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ import pandas as pd
 
 from xlnb.base.core import (
     AGAIN,
+    ConfigError,
     DataError,
     append_record,
     atomic_path,
@@ -40,7 +41,7 @@ from .measures.frozen_probes import probe_rows
 from .measures.probes import CutExamples
 from .measures.readouts import READ, SCORED_BY_EXAMPLE, vector_files
 from .measures.scores import matches, paired_bootstrap_of_ratios, span_counts
-from .measures.task_sets import TASK_SETS
+from .measures.task_sets import TASK_SETS, own_task_files
 from xlnb.measures.score_tables import (
     beside_papers,
     coverage_rows,
@@ -178,6 +179,8 @@ def _network_probe_rows(run: TaskRun, system: str, targets: list[str]) -> list[d
 
     def compute():
         rows = probe_rows(run, targets, failures)
+        if failures and not rows:
+            raise DataError("; ".join(failures))
         for failure in failures:
             warnings.warn(failure)
         return [probe_row for probe_row in rows if probe_row.pop("chosen")]
@@ -402,10 +405,15 @@ def compare(
 ):  # as in `scores.paired_bootstrap_of_ratios`, points of the task's first measure
     """The difference of two models on one test, with an interval from resampled examples; earlier results are reused.
 
-    Raises `DataError` for a measure that is no ratio of sums over examples, such as a correlation, and for a training
-    that has not finished."""
+    Raises `ConfigError` for frozen probes, `DataError` for a measure that is no ratio of sums over examples, such as a
+    correlation, and for a training that has not finished."""
+    settings = [*map(resolve, (first, second))]  # which also makes own tasks known
     choose("task", task, [*BENCHMARKS, *SCORED_BY_EXAMPLE])
-    models = [ExampleScores(TaskRun(task, resolve(settings))) for settings in (first, second)]
+    if probe := settings[0].probe or settings[1].probe:
+        raise ConfigError(
+            f"probe={probe!r} keeps no answers of single examples, which are compared: leave it out"
+        )
+    models = [ExampleScores(TaskRun(task, of_one)) for of_one in settings]
     if task in BENCHMARKS:
         models[0].run.read_test(target)  # raises before any training
     for model in models:
@@ -428,7 +436,7 @@ def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
     for task in task_names(settings):
         if task in TASK_SETS and (folder := TASK_SETS[task].folder):
-            parameters[f"data of {task}"] = files_hash(folder)
+            parameters[f"data of {task}"] = files_hash(folder, own_task_files(folder))
     if settings.partner not in ("", "self"):
         parameters["partner"] = f"translation-{files_hash(settings.partner)}"
     columns = scores.astype(object).where(scores.notna(), None).to_dict("list")
@@ -578,17 +586,18 @@ def save_scores(
     return path
 
 # %% ../nbs/08_evaluation.ipynb #c69d5c64
-_DATA_FIELDS = ("select_on", "train_split", "test_split")
+_SPLIT_FIELDS = ("select_on", "train_split", "test_split")
+_AMOUNT_FIELDS = ("train_examples", "test_examples")
+_DATA_FIELDS = (*_SPLIT_FIELDS, *_AMOUNT_FIELDS)
 _NAME_FIELDS = (
     "recipes",
     "partner",
-    *_DATA_FIELDS,
+    *_SPLIT_FIELDS,
     "epochs",
     "learning_rate",
     "precision",
     "probe",
-    "train_examples",
-    "test_examples",
+    *_AMOUNT_FIELDS,
     "layer",
     "pool",
     "reading",

@@ -785,15 +785,15 @@ def _read_layers(
             _run_pass(lacking, p.text, manifest, _reader(p, contexts))
         for layer, (manifest, _) in opened.items():
             by_layer[layer] = _open_cache(folders[layer], manifest)
-    _check_read(by_layer, p.settings)
+    _check_read(by_layer, p)
     return by_layer
 
 # %% ../nbs/07_x2static.ipynb #l4yerp09
-def _check_read(by_layer: dict, s: Distillation):
+def _check_read(by_layer: dict, p: _Pass):
     "`DataError` where no word has a state; a warning of words that were cut."
     layers = [*by_layer.values()]
     if all(contexts.shards for contexts in layers):
-        _warn_cut(layers[0].facts, s)
+        _warn_cut(layers[0].facts, p)
         return
     raise DataError(
         "none of the words has a state: max_pieces is too small, or the tokenizer "
@@ -801,15 +801,20 @@ def _check_read(by_layer: dict, s: Distillation):
     )
 
 # %% ../nbs/07_x2static.ipynb #warncut1
-def _warn_cut(facts: dict, s: Distillation):
+def _warn_cut(facts: dict, p: _Pass):
     "Warn where lines go on after what the encoder reads of them."
-    if facts["cut"]:
-        warnings.warn(
-            f"{facts['cut']:,} of {facts['cut'] + facts['occurrences']:,} occurrences of words "
-            f"were not read: their lines have more than max_pieces={s.max_pieces} subwords; give "
-            "a sentence a line, or raise max_pieces",
-            stacklevel=5,
-        )
+    if not facts["cut"]:
+        return
+    limit = f"max_pieces={p.settings.max_pieces}"
+    advice = "give a sentence a line, or raise max_pieces"
+    if _limit(p) < p.settings.max_pieces:
+        limit = f"the {_limit(p)} that the encoder reads"
+        advice = "give a sentence a line"
+    warnings.warn(
+        f"{facts['cut']:,} of {facts['cut'] + facts['occurrences']:,} occurrences of words were "
+        f"not read: their lines have more subwords than {limit}; {advice}",
+        stacklevel=5,
+    )
 
 # %% ../nbs/07_x2static.ipynb #fb0932ba
 def read_contexts(
@@ -892,12 +897,16 @@ def _warn_single(manifest: dict, segmenter: Segmenter):
         )
 
 # %% ../nbs/07_x2static.ipynb #2124fcb4
+def _limit(p: _Pass) -> int:  # subwords of a line that are read
+    return min(p.settings.max_pieces, longest_input(p.model.config, p.tokenizer))
+
+
 def _reader(p: _Pass, contexts: Contexts) -> Callable:
     "A function from a shard's lines, its number and layers to arrays of each, and how many occurrences were cut off."
     s = p.settings
     index = {word: n for n, word in enumerate(contexts.words)}
     keep = keep_probability(contexts.counts / contexts.total, _threshold(s, contexts.total))
-    limit = min(s.max_pieces, longest_input(p.model.config, p.tokenizer))
+    limit = _limit(p)
     pad = p.tokenizer.pad_token_id or 0
 
     def read(lines, n, layers):

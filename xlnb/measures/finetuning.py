@@ -122,7 +122,8 @@ def read_choices(
             raise DataError(
                 f"{example.id}: {len(example.options)} options where the set has {len(labels)}"
             )
-    pairs = [(f"{e.context} {e.question}", option) for e in examples for option in e.options]
+    # the question beside the option: of a long example, the end of the context is cut
+    pairs = [(e.context, f"{e.question} {option}") for e in examples for option in e.options]
     out = Items()
     encoded = tokenized([list(column) for column in zip(*pairs)], tokenizer, limit)
     for k, one in enumerate(encoded):

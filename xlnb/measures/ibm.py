@@ -169,7 +169,11 @@ class _DiagonalPrior:
         column = self.cells.column
         relative_row = (self.cells.row + 1) / m[self.cells.pair]
         distance = column / spread(self.cells.width - 1) - spread(relative_row)
-        weight = np.exp(-tension * np.abs(distance)) * (column > 0)
+        distance = np.where(column > 0, np.abs(distance), np.inf)
+        # beyond the nearest, so that under a high tension not all are rounded to zero
+        nearest = np.minimum.reduceat(distance, self.cells.start)
+        distance -= spread(np.where(np.isfinite(nearest), nearest, 0))
+        weight = np.exp(-tension * distance) if tension else np.isfinite(distance)
         probability = (1 - p0) * weight / spread(self.cells.total(weight))
         self.value = np.where(column > 0, probability, p0)
 

@@ -195,17 +195,21 @@ def linked_entries(
     return connected_components(graph, directed=False)[1][rows].tolist()
 
 # %% ../../nbs/measures/04_lexicon.ipynb #50189709
+def _looked_up(word: str) -> str:  # one form of what `known_row` gives one row
+    return normalize_text(word).lower().replace(" ", "_")
+
+
 def leaked_entries(
     test,  # (word, translation) pairs, or a file's path
     known,  # the same, of either direction: the entries that a map was learned from
 ) -> list[tuple[str, str]]:  # pairs of the test
-    "The entries of a test that a map was learned from, in either direction."
+    "The entries of a test that a map was learned from, in either direction and in any case."
     test, _ = given_entries(test)
     known, _ = given_entries(known)
     _check_entries([*test, *known])
 
     def composed(entry):
-        return tuple(map(normalize_text, entry))
+        return tuple(map(_looked_up, entry))
 
     pairs = set(map(composed, known))
     pairs |= {(b, a) for a, b in pairs}
@@ -227,10 +231,10 @@ def disjoint_entries(
         _check_entries(rows)
         for asked, answer in rows:
             excluded |= {asked, answer} if words == "all" else {asked}
-    excluded = set(map(normalize_text, excluded))
+    excluded = set(map(_looked_up, excluded))
     rows, _ = given_entries(entries)
     _check_entries(rows)
-    return [tuple(row) for row in rows if excluded.isdisjoint(map(normalize_text, row))]
+    return [tuple(row) for row in rows if excluded.isdisjoint(map(_looked_up, row))]
 
 # %% ../../nbs/measures/04_lexicon.ipynb #e225d5s1
 def _without_leaked(entries, known, file) -> tuple[list, int]:  # entries; excluded source words

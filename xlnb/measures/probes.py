@@ -316,7 +316,7 @@ def leakage(
     new = frozenset().union(*tested)
     return {
         "texts": sum(bag in learned for bag in tested) / len(tested),
-        "words": len(new & vocabulary) / len(new),
+        "words": len(new & vocabulary) / max(1, len(new)),
     }
 
 # %% ../../nbs/measures/03_probes.ipynb #9e8b5e14
@@ -372,6 +372,8 @@ class Reading:
     # of each example: (start, end) of the subwords that a vector averages
     ranges: list = field(default_factory=list)
     words: list = field(default_factory=list)  # of each example: the words that vectors belong to
+    # of each example: how many of its words a model gets; none for pairs
+    ends: list = field(default_factory=list)
 
 # %% ../../nbs/measures/03_probes.ipynb #7063cbb8
 class CutExamples(UserWarning):
@@ -440,6 +442,8 @@ def read_examples(
             subwords_of_words = first_subwords(
                 *example[both : both + 2], encoded.offsets, sides[-1]
             ) or {0: sides[-1][0]}
+            is_cut = bool(encoded.overflowing)
+            out.ends.append(max(subwords_of_words) + 1 if is_cut else len(example[both + 1]))
         out.ids.append(encoded.ids)
         out.second.append(sides[1][0] if both else 0)
         out.ranges.append(
@@ -621,36 +625,43 @@ def _double(features):
     ).coalesce()
 
 # %% ../../nbs/measures/03_probes.ipynb #d8f5675f
-def _best_spans(examples, items, scores) -> list[tuple[int, int]]:
+def _best_spans(items, scores, ends: list[int]) -> list[tuple[int, int]]:
     "The (first, last) word of each example: the span whose start and end scores sum highest."
     by_example = _by_example(scores, [*map(len, items)])
     best = (by_example[:, :, None, 0] + by_example[:, None, :, 1]).triu()
     outside = ~torch.ones(best.shape[1:], dtype=torch.bool, device=best.device).triu()
     best = best.masked_fill(outside, -torch.inf).flatten(1).argmax(1).tolist()
     out = []
-    for cell, example, word_numbers in zip(best, examples, items):
+    for cell, word_numbers, read in zip(best, items, ends):
         start, end = divmod(cell, by_example.shape[1])
-        ends = [*word_numbers[1:], len(example[2])]
-        out.append((word_numbers[start], ends[end] - 1))
+        following = [*word_numbers[1:], read]
+        out.append((word_numbers[start], following[end] - 1))
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #34bbfcb8
 def _answers(
-    task: Task, examples: list, items: list, scores
-) -> list:  # items: of each example, the words that count
-    "The predicted label, tags, or (first, last) word of every example."
+    task: Task,
+    examples: list,
+    items: list,  # of each example, the words that count
+    scores,
+    ends: list[int] | None = None,  # of each example, the words that were read; None: all
+) -> list:
+    "The predicted label, tags, or (first, last) word of every example; nothing is found in words that were cut off."
     if task.kind == "pairs":
         return [task.labels[i] for i in scores.argmax(1)]
+    words_of = 2 if task.kind == "span" else 1
+    ends = ends or [len(example[words_of]) for example in examples]
     if task.kind == "span":
-        return _best_spans(examples, items, scores)
+        return _best_spans(items, scores, ends)
     labels = iter([task.labels[i] for i in scores.argmax(1)])
     out = []
-    for example, word_numbers in zip(examples, items):
+    outside = "O" if "O" in task.labels else task.labels[0]
+    for example, word_numbers, read in zip(examples, items, ends):
         known = dict(zip(word_numbers, labels))
-        tags = ["O" if "O" in task.labels else task.labels[0]]
-        for n in range(len(example[1])):
+        tags = [outside]
+        for n in range(read):
             tags.append(known.get(n) or re.sub("^B-", "I-", tags[-1]))
-        out.append(tags[1:])
+        out.append(tags[1:] + [outside] * (len(example[1]) - read))
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #97d3b8e7
@@ -840,6 +851,7 @@ class _Read:
     states: torch.Tensor  # (layers, vectors, hidden)
     roles: torch.Tensor
     items: list  # of each example, the words that have a vector
+    ends: list  # of each example, the words that were read
 
 
 def _read(task, first, second, split, model, tokenizer, layers, batch_size) -> _Read:
@@ -849,7 +861,8 @@ def _read(task, first, second, split, model, tokenizer, layers, batch_size) -> _
     states = read_states(reading, model, tokenizer, layers, batch_size)
     if not torch.isfinite(states).all():
         raise DataError(f"{task.name}: states hold NaN or infinity; look at the model")
-    return _Read(examples, states, _roles(task.kind, reading.ranges), reading.words)
+    roles = _roles(task.kind, reading.ranges)
+    return _Read(examples, states, roles, reading.words, reading.ends)
 
 # %% ../../nbs/measures/03_probes.ipynb #aa4be414
 def _learn_layers(
@@ -876,7 +889,7 @@ def _answer_layers(task, learned, read: _Read, layers):
             scores = x @ weights[:-1] + weights[-1]
             yield (
                 {"layer": layer, "centred": centred},
-                _answers(task, read.examples, read.items, scores),
+                _answers(task, read.examples, read.items, scores, read.ends),
             )
 
 # %% ../../nbs/measures/03_probes.ipynb #3f37629c
@@ -1181,7 +1194,8 @@ def fine_tune(
         )
         with torch.inference_mode():
             scores = tuned.scores(read.states[0], read.roles).cpu()
-        yield {"layer": None, "centred": False}, _answers(task, read.examples, read.items, scores)
+        answers = _answers(task, read.examples, read.items, scores, read.ends)
+        yield {"layer": None, "centred": False}, answers
 
     def tune(lang):
         with threads_for(model):

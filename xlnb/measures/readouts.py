@@ -349,9 +349,11 @@ def best_threshold(
     if not len(correct) or not correct[-1]:
         return float("inf")
     f1 = 2 * correct / (np.arange(1, len(mined) + 1) + len(gold))
-    best = int(f1.argmax())
+    scores = [score for score, *_ in mined]
+    possible = np.flatnonzero(np.diff([*scores, -np.inf]))  # equal scores share a decision
+    best = int(possible[f1[possible].argmax()])
     following = min(best + 1, len(mined) - 1)
-    return (mined[best][0] + mined[following][0]) / 2
+    return (scores[best] + scores[following]) / 2
 
 
 def _f1(predicted: set, gold: set) -> float:

@@ -190,6 +190,7 @@ def _cuts_joined():
 # %% ../../nbs/measures/00_retrieval.ipynb #cuts0001
 def _token_ids(sentences: list[str], tokenizer, config):
     "Token ids of every sentence, and the ids of `<s>`, `</s>` and padding; warns how many sentences had to be cut."
+    sentences = _as_own(sentences, config)
     ids = tokenizer(sentences)["input_ids"] if sentences else []
     limit = min(longest_input(config, tokenizer), _own_limit(config))
     if cut := [i for i, row in enumerate(ids) if len(row) > limit]:
@@ -284,6 +285,25 @@ def _own_limit(config) -> float:  # tokens of a sentence; infinite where the fol
     raise CheckpointError(
         f"{path}: max_seq_length={limit!r} is no number of tokens: mend or delete it"
     )
+
+# %% ../../nbs/measures/00_retrieval.ipynb #stprompt
+def _own_prompt(config) -> str:  # '' where the folder has none that is always used
+    path, settings = _of_folder(config, "config_sentence_transformers.json")
+    name = settings.get("default_prompt_name") if isinstance(settings, dict) else None
+    if name is None:
+        return ""
+    prompts = settings.get("prompts")
+    if isinstance(prompts, dict) and isinstance(prompts.get(name), str):
+        return prompts[name]
+    raise CheckpointError(f"{path}: default_prompt_name={name!r} is none of its prompts: mend it")
+
+
+def _as_own(sentences: list[str], config) -> list[str]:
+    "Sentences as the folder says that its model reads them: in lower case, behind a prompt."
+    _, settings = _of_folder(config, "sentence_bert_config.json")
+    lower = isinstance(settings, dict) and settings.get("do_lower_case") is True
+    prompt = _own_prompt(config)
+    return [prompt + (sentence.lower() if lower else sentence) for sentence in sentences]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #107b5c4a
 def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' and 'first'
@@ -508,9 +528,8 @@ def nearest_cosines(
     b = _Rows(second, "second")
     most = min(len(a), len(b))
     if not (isinstance(k, Integral) and 1 <= k <= most):
-        raise ConfigError(
-            f"{k} neighbours among {len(a)} and {len(b)} vectors: give neighbours, 1 to {most}"
-        )
+        rows = f"{len(a)} and {len(b)} vectors"
+        raise ConfigError(f"{k} neighbours among {rows}: take 1 to {most}, or score='cosine'")
     dtype = torch.promote_types(a.dtype, b.dtype)
     best = [torch.full((len(x), k), -torch.inf, dtype=dtype, device=x.device) for x in (a, b)]
     for i, j, s in _cosine_blocks(a, b, block):
@@ -606,7 +625,8 @@ def nearest(
     return tuple(results) if both else results[0]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #c2e66052
-_TIE = 1e-6
+_TIES = {torch.float64: 1e-12}  # dtype of scores → differences that are rounding
+_TIE = 1e-6  # of the others
 
 # %% ../../nbs/measures/00_retrieval.ipynb #912eb8ab
 def hits_at_1(
@@ -631,10 +651,11 @@ def hits_at_1(
         [s.diagonal() for _, _, s in _scored_blocks(a, b, score, means, block, diagonal=True)]
     )
     better, tied = torch.zeros(2, 2, len(a), dtype=torch.long, device=a.device)
+    tie = _TIES.get(gold.dtype, _TIE)
     for i, j, s in _scored_blocks(a, b, score, means, block):
         for side, rows, over in ((0, i, s - gold[i, None]), (1, j, (s - gold[j]).T)):
-            better[side, rows] += (over > _TIE).sum(1)
-            tied[side, rows] += (over.abs() <= _TIE).sum(1)
+            better[side, rows] += (over > tie).sum(1)
+            tied[side, rows] += (over.abs() <= tie).sum(1)
     return (better == 0).double() / tied
 
 # %% ../../nbs/measures/00_retrieval.ipynb #6f726963
@@ -966,11 +987,11 @@ def _largest_rank(pairs: list) -> int:  # of the matrix of LSA
     return min(len(pairs), sum(map(len, vocabularies)))
 
 # %% ../../nbs/measures/00_retrieval.ipynb #bdc36359
-def _frequencies(pairs: dict, text: dict, most: int) -> tuple[dict, dict]:
+def _frequencies(pairs: dict[str, list], text: dict, most: int) -> tuple[dict, dict]:
     "Word counts by language of all training text, and of each pair alone: either may be stronger."
     by_pair = {}
     for pair, lines in pairs.items():
-        by_pair[pair] = _word_counts(split_pair(pair), zip(*islice(lines, most)))
+        by_pair[pair] = _word_counts(split_pair(pair), zip(*lines))
     by_text = _word_counts(text, (islice(lines, most) for lines in text.values()))
     all_counts = {}
     for counts in (*by_pair.values(), by_text):
@@ -1002,6 +1023,8 @@ def _learned_rows(row, sides, candidates, terms):  # pairs of Counters; two Term
 # %% ../../nbs/measures/00_retrieval.ipynb #fc3acb59
 @one_thread()
 def _text_baselines(train_pairs, tests, train_text, dimensions, max_pairs, seed) -> list[dict]:
+    # read once: they may come out of a generator
+    train_pairs = {pair: [*islice(lines, max_pairs)] for pair, lines in train_pairs.items()}
     counts, by_pair = _frequencies(train_pairs, train_text, max_pairs)
     terms = {}
     rows = []
@@ -1012,10 +1035,9 @@ def _text_baselines(train_pairs, tests, train_text, dimensions, max_pairs, seed)
         rows.append(row("chance", (expected, expected), bound=bound))
         rows.append(row("trigrams", accuracy(*string_overlap(*sides))))
         if pair in train_pairs and pair not in terms:
-            lines = list(islice(train_pairs[pair], max_pairs))
-            most = _largest_rank(lines)
+            most = _largest_rank(train_pairs[pair])
             if most > 1:
-                terms[pair] = lsa(lines, min(dimensions, most - 1), seed)
+                terms[pair] = lsa(train_pairs[pair], min(dimensions, most - 1), seed)
         candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c and a in c and b in c]
         rows += _learned_rows(row, sides, candidates, terms.get(pair))
     return rows

@@ -41,7 +41,8 @@ def coverage_rows(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
 # %% ../../nbs/measures/12_score_tables.ipynb #a2a7780b
 def _add_means(table: pd.DataFrame, source: list[str], common: list[str]):
     "Puts MEANS before the languages: of those that all systems have, with and without the training languages."
-    means = {"mean": table[[*common, *source]].mean(axis=1)}
+    of_all = table[source].dropna(axis=1).columns
+    means = {"mean": table[[*common, *of_all]].mean(axis=1)}
     others = table[common].mean(axis=1)
     if source:
         means["others"] = others

@@ -346,7 +346,7 @@ _MLQA_LANGUAGES = ("ar", "de", "en", "es", "hi", "vi", "zh")
 
 
 # how names of such characters begin
-_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 # %% ../../nbs/measures/07_scores.ipynb #912524db
 STYLES = ("squad", "squad2", "mlqa", "by language")

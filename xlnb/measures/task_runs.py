@@ -181,23 +181,25 @@ def split_fifth(examples: list) -> tuple[list, list]:
     return parts
 
 # %% ../../nbs/measures/14_task_runs.ipynb #a9c087a1
-def _has_dev(run, sources: list[str]) -> bool:  # beside what is learned and tested
+def _has_dev(run, langs: Iterable[str]) -> bool:  # langs: that are learned or choose
+    "Whether one of the languages has a dev beside what is learned and tested."
     learned = run.benchmark.learned
     used = (learned, run.train_split), (run.benchmark.tested, run.test_split)
-    return (learned, "dev") not in used and sources[0] in languages_with_split(learned, "dev")
+    has_dev = not set(langs).isdisjoint(languages_with_split(learned, "dev"))
+    return has_dev and (learned, "dev") not in used
 
 
-def _dev_split(run, sources: list[str]) -> str:  # without one it is a part of what is learned
-    return "dev" if _has_dev(run, sources) else run.train_split
+def _dev_split(run, langs: Iterable[str]) -> str:  # without a dev, a part of what is learned
+    return "dev" if _has_dev(run, langs) else run.train_split
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #a9c087b1
 def _dev_languages(run, sources: list[str]) -> list[str]:
     "Languages whose dev chooses; `DataError` if none of those that are tested has one."
     select_on = run.settings.select_on
     if select_on != "all":
         return select_on.split(",") if select_on else sources
     learned = run.benchmark.learned
-    split = _dev_split(run, sources)
+    split = _dev_split(run, [*sources, *tested_languages(run)])
     available = languages_with_split(learned, split)
     if langs := [lang for lang in tested_languages(run) if lang in available]:
         return langs
@@ -207,10 +209,10 @@ def _dev_languages(run, sources: list[str]) -> list[str]:
     )
 
 # %% ../../nbs/measures/14_task_runs.ipynb #835099b8
-def _published_dev(run, langs: Iterable[str], sources) -> tuple[dict, dict]:
+def _published_dev(run, selection: list[str], sources: list[str]) -> tuple[dict, dict]:
     "Language → examples that are learned, language → dev, each from its own split."
     learned = run.benchmark.learned
-    dev = {lang: read_task(learned, lang, "dev") for lang in langs}
+    dev = {lang: read_task(learned, lang, "dev") for lang in selection}
     return {lang: read_task(learned, lang, run.train_split) for lang in sources}, dev
 
 
@@ -241,25 +243,33 @@ def _readable_test(run, lang: str) -> list:  # [] in a language that has no test
         warnings.warn(f"{run.task}: what was learned of this test is not counted: {e}")
     return []
 
+# %% ../../nbs/measures/14_task_runs.ipynb #untestd1
+def _untested(run, examples: dict[str, list], langs: list[str]) -> dict[str, list]:
+    "By language, those that are in no test of `langs`."
+    tested = {_first_text(e) for lang in langs for e in _readable_test(run, lang)}
+    untested = {}
+    for lang, of_lang in examples.items():
+        untested[lang] = [e for e in of_lang if _first_text(e) not in tested]
+    return untested
+
+
+def _check_dev(run, dev: dict[str, list], reason: str):
+    if empty := [lang for lang, examples in dev.items() if not examples]:
+        raise DataError(f"{run.task}, {', '.join(empty)}: {reason}")
+
 # %% ../../nbs/measures/14_task_runs.ipynb #1510b174
 def train_and_dev(run: TaskRun, sources: list[str]) -> tuple[dict, dict]:  # language → examples
     "Training and dev examples; in a parallel set they share no example, in any language."
     selection = _dev_languages(run, sources)
     langs = [*dict.fromkeys([*sources, *selection])]
-    if _has_dev(run, sources):
-        train, dev = _published_dev(run, langs, sources)
+    if _has_dev(run, langs):
+        train, dev = _published_dev(run, selection, sources)
     else:
         train, dev = _held_out_dev(run, langs)
-    tested = {_first_text(e) for lang in sources for e in _readable_test(run, lang)}
-
-    def is_untested(example):
-        return _first_text(example) not in tested
-
-    dev = {lang: [*filter(is_untested, dev[lang])] for lang in selection}
-    if empty := [lang for lang, examples in dev.items() if not examples]:
-        raise DataError(
-            f"{run.task}: all dev examples in {', '.join(empty)} are tested; name another split"
-        )
+    dev = {lang: dev[lang] for lang in selection}
+    _check_dev(run, dev, f"a fifth of the {run.train_split} examples holds no dev: add some")
+    dev = _untested(run, dev, langs)
+    _check_dev(run, dev, "all dev examples are tested: name another split")
     return {lang: train[lang] for lang in sources}, dev
 
 # %% ../../nbs/measures/14_task_runs.ipynb #0149eb61
@@ -314,7 +324,7 @@ def learned_task(
     train = _limited(run, train, seed)
     dev = _limited(run, dev, 0)
     parts = [(lang, run.train_split) for lang in train]
-    parts += [(lang, _dev_split(run, sources)) for lang in dev]
+    parts += [(lang, _dev_split(run, [*train, *dev])) for lang in dev]
     partner = run.settings.partner
     partner = partner if partner in ("", "self") else "translation"
     task_set = TASK_SETS[run.benchmark.tested]
@@ -340,9 +350,11 @@ _MODEL_FILES = (".json", ".safetensors", ".model", ".txt", ".bin", ".gz", ".xz")
 
 
 def files_hash(folder, files=()) -> str:
-    "Of `files`, else of all files of a model or of translations in a folder."
+    "Of `files`, else of all files of a model or of translations in a folder; `DataError` if there are none."
     folder = Path(folder)
     paths = [*files] or [p for p in sorted(folder.iterdir()) if p.suffix in _MODEL_FILES]
+    if not paths:
+        raise DataError(f"no file that ends in {', '.join(_MODEL_FILES)}", folder)
     paths += folder.glob(_POOLING)
     return content_hash([(path.name, sha256_file(path)) for path in paths])
 

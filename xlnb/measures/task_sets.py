@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'MALFORMED', 'TRANSLATE_TRAIN', 'MISPLACED', 'TASK_SETS', 'Labelled', 'Choice', 'Tagged', 'Question',
-           'Source', 'TaskSet', 'Table', 'read_conllu', 'task_languages', 'task_files', 'read_task', 'own_task_set']
+           'Source', 'TaskSet', 'Table', 'read_conllu', 'task_languages', 'task_files', 'read_task', 'own_task_files',
+           'own_task_set']
 
 # %% ../../nbs/measures/06_task_sets.ipynb #1170d316
 import csv, json, re, warnings
@@ -1452,16 +1453,27 @@ def _own_files(folder: Path) -> dict[tuple[str, str], tuple[str, Path]]:
     if not folder.is_dir():
         raise DataError("is no folder", folder)
     files = {}
-    others = []
     for path in sorted(folder.iterdir()):
         if match := _OWN_NAME.fullmatch(path.name):
             # a packed copy comes after the file itself, which is read
             files.setdefault((match[1], match[2]), (match[3], path))
-        elif re.match("train|dev|test|valid", path.name.lower()):
+    return files
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0wnt4s1b
+def own_task_files(folder) -> list[Path]:
+    "The files of `own_task_set` that are read."
+    return [path for _, path in _own_files(Path(folder)).values()]
+
+
+def _warn_of_other_names(folder: Path):
+    "Warn of files that seem to be meant, and are not read."
+    others = []
+    for path in sorted(folder.iterdir()):
+        meant = re.match("train|dev|test|valid", path.name.lower())
+        if meant and not _OWN_NAME.fullmatch(path.name):
             others.append(path.name)
     if others:
         warnings.warn(f"{folder.name}: not read: {', '.join(others)}; {_OWN_FORM}")
-    return files
 
 # %% ../../nbs/measures/06_task_sets.ipynb #0wnt4sk2
 def _own_ending(folder: Path, files: dict) -> str:
@@ -1574,6 +1586,7 @@ def own_task_set(folder) -> TaskSet:  # named as the folder
         other = TASK_SETS[folder.name].folder or "a published one"
         raise ConfigError(f"{folder.name!r} is the name of another task, {other}: rename {folder}")
     files = _own_files(folder)
+    _warn_of_other_names(folder)
     ending = _own_ending(folder, files)
     rows = {path: _own_rows(ending, path) for _, path in files.values()}
     _check_width(ending, rows)
