@@ -25,6 +25,7 @@ from xlnb import evaluation as E
 from xlnb.measures import baselines, readouts, task_runs as T
 from xlnb.measures.evaluation_settings import resolve, task_names
 from xlnb.measures.score_tables import FAMILIES, beside_papers, family_table, latex, score_table
+from xlnb.measures.retrieval import READING_FILES
 from xlnb.measures.task_runs import (
     TaskRun,
     baseline_rows,
@@ -1871,3 +1872,15 @@ def test_baselines_of_other_amounts_are_told_apart():
     rows = recorded([record(80.0, 50.0), record(60.0, 70.0, test_examples=10)])
     by_system = dict(zip(rows.system, rows.score))
     assert by_system["majority"] == 50 and by_system["majority (test_examples=10)"] == 70
+
+
+def test_an_untrained_network_is_read_as_its_model_is(model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    settings = Settings(str(folder), "tatoeba", out=str(tmp_path / "out"))
+    for name, content in zip(READING_FILES, ("{}", "[]", '{"max_seq_length": 9}', "{}")):
+        write(folder / name, content)
+    copy = untrained_folder(str(folder), settings)
+    assert {name: (copy / name).read_text() for name in READING_FILES} == {
+        name: (folder / name).read_text() for name in READING_FILES
+    }

@@ -58,7 +58,7 @@ from xlnb.measures.finetuning import (
     train_head,
 )
 from .readouts import NOT_POOLED, row, vector_files
-from .retrieval import untrained
+from .retrieval import READING_FILES, untrained
 from .task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
 from .baselines import BASELINES
 from .evaluation_settings import Settings, languages_with_split, task_names
@@ -345,7 +345,6 @@ def content_hash(*contents) -> str:  # of JSON
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-_POOLING = "1_Pooling/config.json"  # says how sentences are read
 _MODEL_FILES = (".json", ".safetensors", ".model", ".txt", ".bin", ".gz", ".xz")
 
 
@@ -355,7 +354,7 @@ def files_hash(folder, files=()) -> str:
     paths = [*files] or [p for p in sorted(folder.iterdir()) if p.suffix in _MODEL_FILES]
     if not paths:
         raise DataError(f"no file that ends in {', '.join(_MODEL_FILES)}", folder)
-    paths += folder.glob(_POOLING)
+    paths += [folder / name for name in READING_FILES if "/" in name and (folder / name).is_file()]
     return content_hash([(path.name, sha256_file(path)) for path in paths])
 
 
@@ -375,20 +374,25 @@ def _with_fresh_weights(model, seed: int) -> tuple:
         return transformers.AutoModel.from_config(config), tokenizer
 
 # %% ../../nbs/measures/14_task_runs.ipynb #2ecbd428
+def _copy_reading(folder: Path, copy: Path):
+    "What says how sentences are read, so that a control is read as the model is."
+    for name in READING_FILES:
+        if (folder / name).is_file():
+            (copy / name).parent.mkdir(exist_ok=True)
+            shutil.copy(folder / name, copy / name)
+
+
 def untrained_folder(model, settings: Settings, seed: int = 0) -> Path:
     "The same architecture with fresh weights, saved once beside the results."
     folder = settings.folder / f"untrained-{model_hash(model)}-seed{seed}"
     if folder.exists():
         return folder
-    pooling = Path(model) / _POOLING
     with quietly():
         network, tokenizer = _with_fresh_weights(model, seed)
         with atomic_path(folder) as unfinished:
             network.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
-            if pooling.is_file():  # the control is read as the model is
-                (unfinished / _POOLING).parent.mkdir()
-                shutil.copy(pooling, unfinished / _POOLING)
+            _copy_reading(Path(model), unfinished)
     return folder
 
 # %% ../../nbs/measures/14_task_runs.ipynb #75e71bd1
