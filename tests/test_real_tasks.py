@@ -7,6 +7,7 @@ from xlnb.base.core import ConfigError
 from xlnb.measures.probes import cldr_tasks
 from xlnb.pretraining.claims import judge
 from xlnb.pretraining.experiments import records_of
+from xlnb.pretraining.verdicts import measured_by, read_decisions
 from xlnb.results import real_objectives, real_tasks as subject
 from xlnb.results.real_tasks import Settings
 
@@ -66,16 +67,13 @@ def test_transfer_and_gap_are_read_at_the_layer_that_was_best_before():
     ],
 )
 def test_the_arm_that_is_named_first_is_to_be_ahead(claim, better):
-    (compared,) = subject.CLAIMS[claim].comparisons
-    runs = {}
-    for (_, arm), scores in ((compared.ahead, better), (compared.behind, {})):
-        runs[arm] = {seed: record(seed, **scores) for seed in range(5)}
-    assert judge(compared, {"tasks": runs})["direction"] == "as in the paper"
-    swapped = {
-        compared.ahead[1]: runs[compared.behind[1]],
-        compared.behind[1]: runs[compared.ahead[1]],
-    }
-    assert judge(compared, {"tasks": swapped})["direction"] == "opposite"
+    for compared in subject.CLAIMS[claim].comparisons:
+        more, less = ({s: record(s, **scores) for s in range(5)} for scores in (better, {}))
+        for first, second, found in ((more, less, "as in the paper"), (less, more, "opposite")):
+            finished = {"tasks": {}, "gentle": {}}
+            for (experiment, arm), runs in ((compared.ahead, first), (compared.behind, second)):
+                finished[experiment][arm] = runs
+            assert judge(compared, finished)["direction"] == found
 
 
 def at_two_rates(gentle_masked):
@@ -83,7 +81,7 @@ def at_two_rates(gentle_masked):
     finished = {}
     for name, masked in (("tasks", 0.5), ("gentle", gentle_masked)):
         finished[name] = {}
-        for arm in subject.ARMS:
+        for arm in subject.EXPERIMENTS[name].arms:
             entailment = masked if arm.startswith("MLM") else 0.6
             finished[name][arm] = {s: record(s, entailment=entailment) for s in range(5)}
     return finished
@@ -91,17 +89,23 @@ def at_two_rates(gentle_masked):
 
 def test_a_lead_is_compared_at_the_gentler_rate_and_across_both():
     rows = subject.rate_rows(at_two_rates(0.62))
-    found = {(row["claim"], row["rates"]): row["direction"] for row in rows}
-    assert len(rows) == 9
-    for claim in ("xlme-01", "xlme-03", "xlme-06"):
-        assert found[claim, "both at 1e-4"] == "as in the paper"
-        assert found[claim, "both at 3e-5"] == "opposite"
-        assert found[claim, "replaced at 1e-4, masked at 3e-5"] == "opposite"
+    assert [row["claim"] for row in rows] == [name for name in subject.LED for _ in range(3)]
+    assert [row["direction"] for row in rows] == ["as in the paper", "opposite", "opposite"] * 3
+    arms = [row["arms"] for row in rows[:3]]
+    assert arms == ["MRTD before MLM", "MRTD, 3e-5 before MLM, 3e-5", "MRTD before MLM, 3e-5"]
 
 
 def test_rates_without_runs_have_no_row():
     finished = at_two_rates(0.62) | {"gentle": {}}
-    assert {row["rates"] for row in subject.rate_rows(finished)} == {"both at 1e-4"}
+    arms = [row["arms"] for row in subject.rate_rows(finished)]
+    assert len(arms) == 3 and not any("3e-5" in names for names in arms)
+
+
+def test_masked_tokens_are_judged_at_the_rate_that_suits_them():
+    decisions, _ = read_decisions("real")
+    for name in subject.LED:
+        measured = measured_by(subject.CLAIMS[name], [], decisions[name])
+        assert (measured.ahead[0], measured.behind[0]) == ("tasks", "gentle")
 
 
 def test_the_figure_has_the_means_of_both_rates_and_the_start():
