@@ -27,6 +27,7 @@ from xlnb.measures.probes import (
     L2,
     TASKS,
     Task,
+    _answers,
     bilingual,
     cldr_tasks,
     entities,
@@ -834,25 +835,21 @@ def test_examples_are_normalised():
 
 
 @pytest.mark.filterwarnings("ignore::xlnb.measures.probes.CutExamples")
-def test_nothing_is_found_in_words_that_were_cut_off(tokenizer):
-    from xlnb.measures.probes import _answers
-
+@pytest.mark.parametrize("kind", ["tokens", "span"])
+def test_nothing_is_found_in_words_that_were_cut_off(kind, tokenizer):
     words = ("a",) * 100
-    for kind, labels in (("tokens", ("O", "B-X", "I-X")), ("span", ())):
-        gold = ("O",) * 100 if kind == "tokens" else (0, 0)
-        text = " ".join(words)
-        example = (text, words, gold) if kind == "tokens" else ("a", text, words, gold)
-        task = Task("t", kind, labels, {"en": {"train": [example], "test": [example]}})
-        config = config_for("tiny", len(tokenizer), max_position_embeddings=64)
-        reading = read_examples(kind, [example], tokenizer, config)
-        last = reading.words[0][-1]
-        assert reading.ends == [last + 1] and last < 99
-        scores = torch.zeros(last + 1, 3 if kind == "tokens" else 2)
-        scores[-1, -1 if kind == "span" else 1] = scores[-1, 0] + 9
-        if kind == "span":
-            scores[-1] = 9
-        [answer] = _answers(task, [example], reading.words, scores, reading.ends)
-        if kind == "span":
-            assert answer == (last, last)
-        else:
-            assert entities(answer) == {(last, last, "X")}
+    text = " ".join(words)
+    of_kind = {"tokens": (text, words, ("O",) * 100), "span": ("a", text, words, (0, 0))}
+    example = of_kind[kind]
+    labels = ("O", "B-X", "I-X") if kind == "tokens" else ()
+    task = Task("t", kind, labels, {"en": {"train": [example], "test": [example]}})
+    config = config_for("tiny", len(tokenizer), max_position_embeddings=64)
+    reading = read_examples(kind, [example], tokenizer, config)
+    last = reading.words[0][-1]
+    assert reading.ends == [last + 1] and last < 99
+    # the last word that was read is an entity, or where the answer starts and ends
+    scores = torch.zeros(last + 1, 3 if kind == "tokens" else 2)
+    scores[-1] = torch.tensor([0.0, 9.0, 0.0] if kind == "tokens" else [9.0, 9.0])
+    [answer] = _answers(task, [example], reading.words, scores, reading.ends)
+    found = entities(answer) if kind == "tokens" else answer
+    assert found == ({(last, last, "X")} if kind == "tokens" else (last, last))

@@ -235,7 +235,7 @@ def run_map(settings: Map) -> str:  # what was done
     entries, file = given_entries(settings.test or [])
     files = {source: settings.source, hub: settings.hub}
     vectors = [read_vectors(path, settings.limit, language=lang) for lang, path in files.items()]
-    # what cannot be written or tested is refused before the mapping, which may take an hour
+    # words and tests are checked before the mapping, which may take an hour
     for of_side, output in zip(vectors, outputs.values()):
         check_writable(of_side, output)
     if file:

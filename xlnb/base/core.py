@@ -27,7 +27,6 @@ from html import escape
 from importlib import import_module
 from itertools import chain
 from json.encoder import encode_basestring
-from multiprocessing import parent_process
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated
@@ -633,6 +632,8 @@ def _end_after(parent):
 
 def end_with_parent():
     "Initialise a worker of a pool: it ends when the process that started it ends, even by a kill."
+    from multiprocessing import parent_process
+
     watch = threading.Thread(target=_end_after, args=[parent_process()], daemon=True)
     watch.start()
 

@@ -58,7 +58,7 @@ from xlnb.measures.finetuning import (
     train_head,
 )
 from .readouts import NOT_POOLED, row, vector_files
-from .retrieval import READING_FILES, untrained
+from .retrieval import POOLING_FILE, READING_FILES, untrained
 from .task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
 from .baselines import BASELINES
 from .evaluation_settings import Settings, languages_with_split, task_names
@@ -354,7 +354,7 @@ def files_hash(folder, files=()) -> str:
     paths = [*files] or [p for p in sorted(folder.iterdir()) if p.suffix in _MODEL_FILES]
     if not paths:
         raise DataError(f"no file that ends in {', '.join(_MODEL_FILES)}", folder)
-    paths += [folder / name for name in READING_FILES if "/" in name and (folder / name).is_file()]
+    paths += folder.glob(POOLING_FILE)
     return content_hash([(path.name, sha256_file(path)) for path in paths])
 
 
