@@ -1859,7 +1859,8 @@ def test_a_mean_is_that_of_languages_which_all_systems_have():
         for target, score in scores.items():
             rows.append(dict(task="xnli", measure="accuracy", source="en", target=target))
             rows[-1] |= dict(system=system, seed=0, score=float(score), examples=100)
-    assert [*score_table(pd.DataFrame(rows), "xnli")["mean"]] == [60, 40]
+    table = score_table(pd.DataFrame(rows), "xnli")
+    assert [*table["mean"]] == [*table["others"]] == [60, 40] and table.gap["model"] == 30
 
 
 def test_baselines_of_other_amounts_are_told_apart():

@@ -270,7 +270,13 @@ def test_the_dev_file_of_the_language_that_chooses_is_read(colours, small):
 
 def test_a_fifth_without_an_example_is_said(colours, small):
     write(colours / "train.en.tsv", "hot\twarm\nicy\tcold\n")
-    with pytest.raises(DataError, match="colours, en: a fifth of the train examples holds no dev"):
+    with pytest.raises(DataError, match="colours, en: no example in the fifth of train .*: add"):
+        chosen(colours)
+
+
+def test_a_test_that_repeats_the_training_examples_is_said(colours, small):
+    write(colours / "test.en.tsv", rows("en", "train", 30))
+    with pytest.raises(DataError, match="colours, en: the test repeats all train examples"):
         chosen(colours)
 
 

@@ -39,11 +39,10 @@ def coverage_rows(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
     return rows.pivot_table(index="system", columns="target", values=column, sort=False)
 
 # %% ../../nbs/measures/12_score_tables.ipynb #a2a7780b
-def _add_means(table: pd.DataFrame, source: list[str], common: list[str]):
-    "Puts MEANS before the languages: of those that all systems have, with and without the training languages."
-    of_all = table[source].dropna(axis=1).columns
-    means = {"mean": table[[*common, *of_all]].mean(axis=1)}
-    others = table[common].mean(axis=1)
+def _add_means(table: pd.DataFrame, source: list[str], common: pd.Index):
+    "Puts MEANS before the languages: of `common`, with and without the training languages."
+    means = {"mean": table[common].mean(axis=1)}
+    others = table[common.difference(source, sort=False)].mean(axis=1)
     if source:
         means["others"] = others
         means["gap"] = table[source].mean(axis=1) - others
@@ -78,9 +77,9 @@ def score_table(
         index="system", columns="target", values="score", sort=False, aggfunc=aggregate
     )
     sources = [lang for lang in source.split(",") if lang in table]
-    common = table.columns[table.notna().all()].difference(sources, sort=False)
+    common = table.columns[table.notna().all()]  # languages that all systems have
     table = pd.concat([table, coverage_rows(learned, "coverage", "coverage").mul(100)])
-    _add_means(table, sources, [*common])
+    _add_means(table, sources, common)
     _add_in_language_rows(table, rows, aggregate)
     return table
 

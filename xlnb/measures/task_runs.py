@@ -264,12 +264,15 @@ def train_and_dev(run: TaskRun, sources: list[str]) -> tuple[dict, dict]:  # lan
     langs = [*dict.fromkeys([*sources, *selection])]
     if _has_dev(run, langs):
         train, dev = _published_dev(run, selection, sources)
+        repeated = "all dev examples are tested: name another split, or put others into dev"
     else:
         train, dev = _held_out_dev(run, langs)
+        repeated = f"the test repeats all {run.train_split} examples that are held out as dev"
     dev = {lang: dev[lang] for lang in selection}
-    _check_dev(run, dev, f"a fifth of the {run.train_split} examples holds no dev: add some")
+    too_few = f"no example in the fifth of {run.train_split} that is held out: add some, or a dev"
+    _check_dev(run, dev, too_few)
     dev = _untested(run, dev, langs)
-    _check_dev(run, dev, "all dev examples are tested: name another split")
+    _check_dev(run, dev, repeated)
     return {lang: train[lang] for lang in sources}, dev
 
 # %% ../../nbs/measures/14_task_runs.ipynb #0149eb61
