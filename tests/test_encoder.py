@@ -23,6 +23,8 @@ from transformers import (
     RobertaForMaskedLM,
     PreTrainedModel,
     RobertaModel,
+    Trainer,
+    TrainingArguments,
     XLMRobertaConfig,
     XLMRobertaForMaskedLM,
     XLMRobertaModel,
@@ -34,6 +36,7 @@ from xlnb.encoder.encoder import (
     CheckpointError,
     Encoder,
     EncoderConfig,
+    EncoderPreTrainedModel,
     attend,
     checkpoint_shapes,
     compile_blocks,
@@ -46,11 +49,14 @@ from xlnb.encoder.encoder import (
     relative_buckets,
 )
 from xlnb.encoder.foreign import load_foreign
+from xlnb.encoder.initialisation import masked_lm_from
+from xlnb.encoder.loading import layer_states
 from xlnb.encoder.heads import (
     EncoderForCausalLM,
     EncoderForMaskedLM,
     EncoderForReplacedTokens,
     EncoderForTokenClassification,
+    PartneredForSequenceClassification,
     head_flops,
     share_embeddings,
 )
@@ -580,6 +586,67 @@ def test_a_bert_decoder_with_memory_and_cache_is_ours(tmp_path):
     assert torch.equal(alone, ours.generate(ids[:, :2], **search))
 
 
+def test_a_decoder_is_not_read_as_an_encoder(tmp_path):
+    random_weights(BertLMHeadModel(BertConfig(**SHAPE, is_decoder=True))).save_pretrained(tmp_path)
+    assert load_foreign(tmp_path, EncoderForCausalLM)
+    for read in (
+        lambda: load_foreign(tmp_path),
+        lambda: load_foreign(tmp_path, EncoderForMaskedLM),
+        lambda: masked_lm_from(tmp_path),
+    ):
+        with pytest.raises(CheckpointError, match="is_decoder=True.*EncoderForCausalLM"):
+            read()
+
+
+def test_states_are_asked_for_by_the_layers_that_there_are():
+    model = build(Encoder, toy())
+    batch = padded_batch()
+    (last,) = layer_states(model, batch, [2])
+    close(last, model(**batch).last_hidden_state)
+    for layer in (-1, 3):
+        with pytest.raises(ConfigError, match=f"layer={layer} is not one of 0, 1, 2"):
+            layer_states(model, batch, [layer])
+
+
+def test_a_sentence_beside_its_partner_is_read_at_its_last_token():
+    config = toy(cross_attention=True, partner="self", relative_positions="gated")
+    model = build(PartneredForSequenceClassification, config)
+    left = padded_batch(side="left")
+    right = padded_batch()
+    right["input_ids"][right["attention_mask"] == 1] = left["input_ids"][
+        left["attention_mask"] == 1
+    ]
+    positions = {
+        name: (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        for name, batch in (("left", left), ("right", right))
+    }
+    close(
+        model(**left, position_ids=positions["left"]).logits,
+        model(**right, position_ids=positions["right"]).logits,
+    )
+
+
+def test_packed_sequences_predict_no_token_of_the_next():
+    model = build(EncoderForCausalLM, toy(relative_positions="gated"))
+    rows = torch.randint(4, VOCAB, (3, 5), generator=torch_generator("ids"))
+    flat = rows.reshape(1, -1)
+    borders = torch.tensor([0, 5, 10, 15])
+    labels = flat.clone()
+    loss = model(flat, labels=labels, cu_seqlens=borders).loss
+    close(loss, model(rows, labels=rows).loss)
+    assert torch.equal(labels, flat)
+
+
+def test_transformers_trainer_trains_a_model(tmp_path):
+    "It passes the number of items only to models that take it."
+    assert EncoderPreTrainedModel.accepts_loss_kwargs is False
+    pytest.importorskip("accelerate")
+    model = new_model(EncoderForMaskedLM, toy(), 0)
+    rows = [{"input_ids": ids, "labels": ids} for ids in padded_batch([6, 6])["input_ids"]]
+    options = TrainingArguments(str(tmp_path), max_steps=1, report_to=[], use_cpu=True)
+    assert Trainer(model, options, train_dataset=rows).train().training_loss > 0
+
+
 def test_foreign_weights_can_be_saved_as_ours(tmp_path):
     _, our_class = save_family("xlmr-mlm", tmp_path / "theirs")
     ours = load_foreign(tmp_path / "theirs", our_class)
@@ -649,6 +716,8 @@ NAN = float("nan")
         "initializer_range": (NAN, -1, "0.02", None),
         "pooler": ("false", 1, None),
         "tie_word_embeddings": ("no",),
+        "relative_buckets": (2, 3, 33),
+        "relative_max_distance": (4, 8),
     }.items(),
 )
 def test_a_configuration_names_the_field_that_cannot_be(field, values):
@@ -690,6 +759,18 @@ def test_load_refuses_another_size_by_both_shapes(tmp_path):
     ]:
         with pytest.raises(CheckpointError, match=message):
             load(tmp_path, *how)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("num_attention_heads", 4), ("hidden_act", "relu"), ("layer_norm_eps", 0.5)],
+)
+def test_load_refuses_another_architecture_of_the_same_shapes(tmp_path, field, value):
+    config = toy(relative_positions="none")
+    new_model(EncoderForMaskedLM, config, 0).save_pretrained(tmp_path)
+    load(tmp_path, Encoder, toy(relative_positions="none", hidden_dropout_prob=0.3))
+    with pytest.raises(CheckpointError, match=f"{field}: checkpoint .*, config {value!r}"):
+        load(tmp_path, Encoder, toy(relative_positions="none", **{field: value}))
 
 
 def test_a_size_is_a_shape_and_nothing_else():

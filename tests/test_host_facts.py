@@ -166,6 +166,15 @@ def test_other_labels_than_those_that_were_found_are_noticed(data):
     assert model(without_host_facts(other), torch_generator(0))["mlm"] > 0
 
 
+def test_padding_that_was_not_there_before_is_noticed():
+    batch = {"input_ids": torch.full((2, 4), 7), "attention_mask": torch.ones(2, 4).long()}
+    batch |= host_facts(batch)
+    batch["attention_mask"] = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    with pytest.raises(DataError, match="attention_mask has changed.*without_host_facts"):
+        network_inputs(batch)
+    assert "attention_mask" in network_inputs(without_host_facts(batch))
+
+
 def test_wanted_tokens_as_a_mask_or_as_positions(data):
     model, *rest = run_of(data)
     _, pairs = text_and_pairs(model, *rest)

@@ -29,7 +29,12 @@ from xlnb.base.core import CheckpointError, ConfigError, torch_generator
 from xlnb.text.matching import Matching
 from xlnb.encoder import initialisation as I
 from xlnb.encoder.encoder import Encoder, EncoderConfig, config_for, load, new_model
-from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens
+from xlnb.encoder.heads import (
+    EncoderForMaskedLM,
+    EncoderForQuestionAnswering,
+    EncoderForReplacedTokens,
+    EncoderForSequenceClassification,
+)
 from xlnb.encoder.initialisation import (
     Initialised,
     fit_normal,
@@ -39,6 +44,7 @@ from xlnb.encoder.initialisation import (
     target_config_for,
     stored_weights,
 )
+from xlnb.training.objectives import forbid_spare_rows
 from xlnb.training.training import TrainingConfig, make_optimizer
 
 TEXT = [
@@ -656,6 +662,26 @@ def test_only_tables_and_output_layer_are_trained_when_the_body_is_frozen(tmp_pa
         optimizer.step(), optimizer.zero_grad()
     for name, weight in model.named_parameters():
         assert torch.equal(weight, before[name]) == (name in frozen), name
+
+
+@pytest.mark.parametrize(
+    "model_class", [EncoderForSequenceClassification, EncoderForQuestionAnswering]
+)
+def test_the_head_of_a_task_is_trained_when_the_body_is_frozen(model_class):
+    frozen = freeze_body(new_model(model_class, config_for("tiny", 50), 0))
+    assert frozen and all(name.startswith("encoder.") for name in frozen)
+    assert len(freeze_body(new_model(Encoder, config_for("tiny", 50), 0))) == len(frozen)
+
+
+def test_rows_that_are_never_predicted_do_not_set_the_bias_of_new_ones(tmp_path):
+    network = new_model(EncoderForMaskedLM, config_for("tiny", 50), 0)
+    network.head.bias.data.fill_(0.5)
+    forbid_spare_rows(network, 45)
+    network.save_pretrained(tmp_path)
+    model, _ = initialise(
+        target_config_for(tmp_path, 60), tmp_path, mapping=csr_array(np.eye(60, 50))
+    )
+    assert model.head.bias[50:].tolist() == [0.5] * 10
 
 
 def test_the_model_is_saved_and_loaded_like_any_other(tmp_path):

@@ -6,10 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.stats import chisquare
+from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from xlnb.base.core import ConfigError, DataError, torch_generator
-from xlnb.encoder.encoder import config_for, new_model
+from xlnb.encoder.encoder import config_for, load, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.training import objectives as O
 
@@ -791,7 +792,12 @@ _STATES = torch.zeros(2, 3, 4)
         (lambda net, g: O.replaced_tokens(_IDS, _IDS, [1]), DataError, "samples is a list"),
         (lambda net, g: O.rtd_loss([0.5], [1]), DataError, "labels is a list"),
         (lambda net, g: O.rtd_diagnostics([0.5], _IDS), DataError, "logits is a list"),
-        (lambda net, g: O.binary_entropy("half"), ConfigError, "rate='half' is no number"),
+        (
+            lambda net, g: O.binary_entropy("half"),
+            ConfigError,
+            "rate='half': give a number from 0 to 1",
+        ),
+        (lambda net, g: O.binary_entropy(1.5), ConfigError, "rate=1.5: give a number from 0 to 1"),
         (lambda net, g: O.mean_pool([[0.5]], _IDS), DataError, "hidden is a list"),
         (
             lambda net, g: O.mean_pool(_STATES, torch.ones(2, 5)),
@@ -836,3 +842,28 @@ def test_distillation_of_other_shapes_is_refused():
         O.distillation_loss(torch.zeros(2, 3), torch.zeros(2, 4))
     with pytest.raises(ConfigError, match="temperature=0"):
         O.distillation_loss(torch.zeros(2, 3), torch.zeros(2, 3), 0)
+
+
+def test_subwords_that_a_larger_tokenizer_adds_are_predicted_again(tmp_path):
+    network = new_model(EncoderForMaskedLM, config_for("tiny", 50), 0)
+    network.head.bias.data.fill_(0.5)
+    O.forbid_spare_rows(network, 45)
+    network.save_pretrained(tmp_path)
+    again = load(tmp_path, EncoderForMaskedLM)
+    O.forbid_spare_rows(again, 48)
+    assert again.head.bias.tolist() == [0.5] * 48 + [O.NEVER_PREDICTED] * 2
+    scores = again(torch.tensor([[7, 8]])).logits.softmax(-1)
+    assert (scores[..., 45:48] > 1e-4).all() and (scores[..., 48:] == 0).all()
+
+
+def test_token_types_reach_the_network():
+    config = config_for("tiny", 50, type_vocab_size=2)
+    network = new_model(EncoderForMaskedLM, config, 0).eval()
+    torch.nn.init.normal_(network.encoder.embeddings.token_type_embeddings.weight)
+    ids = torch.randint(5, 48, (2, 6), generator=torch_generator("ids"))
+    labels = torch.full_like(ids, -100)
+    labels[:, 2] = ids[:, 2]
+    types = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
+    batch = {"input_ids": ids, "labels": labels, "token_type_ids": types}
+    loss = network(ids, labels=labels, token_type_ids=types).loss
+    assert_close(O.guess(network, batch, False, torch_generator(0)).loss_sum / 2, loss)

@@ -52,6 +52,39 @@ def test_saved_and_loaded_it_scores_the_same_and_shares_what_it_shared(tied, tmp
         assert shared == tied
 
 
+def test_of_untied_embeddings_it_has_one_matrix_and_shares_its_blocks():
+    model = encoder_decoder_from(masked_lm(**GATED, tie_word_embeddings=False), tied=True)
+    words = model.encoder.embeddings.word_embeddings.weight
+    assert model.decoder.embeddings.word_embeddings.weight is words
+    assert model.decoder.layers[2].up.weight is model.encoder.layers[2].up.weight
+    with pytest.raises(ConfigError, match="have one embedding matrix"):
+        TranslationConfig(tie_word_embeddings=False)
+
+
+def test_without_a_first_token_none_is_guessed():
+    network = masked_lm(**GATED, bos_token_id=None)
+    with pytest.raises(ConfigError, match="give decoder_start_token_id"):
+        encoder_decoder_from(network)
+    model = encoder_decoder_from(network, decoder_start_token_id=7)
+    assert model.shifted(torch.tensor([[8, 9]])).tolist() == [[7, 8]]
+
+
+def test_blocks_are_chosen_before_it_is_made():
+    model = encoder_decoder_from(masked_lm(**GATED), tied=True)
+    with pytest.raises(ConfigError, match="encoder-decoder has no subset"):
+        model.subset([1])
+
+
+def test_with_more_subwords_it_still_scores_and_shares(tmp_path):
+    model = encoder_decoder_from(masked_lm(**GATED)).eval()
+    scores = model(rows(2, 7), decoder_input_ids=rows(2, 5)).logits
+    model.resize_token_embeddings(63)
+    more = model(rows(2, 7), decoder_input_ids=rows(2, 5)).logits
+    assert_close(more[..., :60], scores)
+    model.save_pretrained(tmp_path)
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).bias.shape == (63,)
+
+
 def test_the_decoder_starts_from_the_blocks_that_were_chosen():
     network = masked_lm(**GATED)
     model = encoder_decoder_from(network, decoder_blocks(3, 2, "last"))

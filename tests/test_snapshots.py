@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import xlnb.training.averaging as averaging
 from xlnb.base.core import CheckpointError, ConfigError, verify_checksums
+from xlnb.encoder.encoder import config_for, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.encoder.loading import model_folder, model_title
 from xlnb.pretraining.pretraining import NOT_IDENTITY, run_identity, train_phase
@@ -73,6 +74,24 @@ def test_a_run_leaves_a_folder_of_every_snapshot(run):
     last = load_file(run / names[-1] / "generator" / "model.safetensors")
     final = load_file(run / "generator" / "model.safetensors")
     assert all(torch.equal(last[name], final[name]) for name in final)
+
+
+def test_a_copy_of_a_snapshot_is_none(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "snapshot-notes.txt").write_text("mine")
+    shutil.copytree(copy / "snapshot-00000002", copy / "snapshot-00000008-old")
+    assert [path.name for path in run_snapshots(copy)] == [path.name for path in run_snapshots(run)]
+
+
+def test_networks_of_the_same_shapes_and_another_architecture_have_no_mean(tmp_path):
+    for name, heads in (("a", 4), ("b", 2), ("c", 4)):
+        config = config_for("tiny", 60, num_attention_heads=heads, hidden_dropout_prob=0.1 * heads)
+        new_model(EncoderForMaskedLM, config, heads).save_pretrained(tmp_path / name)
+    average_checkpoints([tmp_path / "a", tmp_path / "c"], tmp_path / "mean")
+    with pytest.raises(CheckpointError, match="differ .num_attention_heads: 4 and 2"):
+        average_checkpoints([tmp_path / "a", tmp_path / "b"], tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_mean_of_the_last_is_a_network_beside_the_final_one(run):

@@ -28,6 +28,7 @@ from xlnb.training.training import (
     latest_checkpoint,
     load_weights,
     read_log,
+    resume,
     step_work,
     train,
 )
@@ -464,6 +465,73 @@ def test_nan_is_no_setting(name):
         replace(CONFIG, **{name: float("nan")})
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("clip_norm", 0.0),
+        ("clip_norm", -1.0),
+        ("evaluate_every", -5),
+        ("snapshot_every", -1),
+        ("steps", 2.5),
+        ("steps", 0),
+        ("learning_rate", -1e-3),
+        ("weight_decay", -0.1),
+        ("eps", -1.0),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(name, value):
+    with pytest.raises(ConfigError, match=f"{name}={value}"):
+        replace(CONFIG, **{name: value})
+
+
+def test_copies_of_a_checkpoint_are_neither_resumed_from_nor_deleted(tmp_path):
+    small = replace(CONFIG, steps=2)
+    train(Table(), Batches(), small, tmp_path)
+    newest = tmp_path / "checkpoint-00000002"
+    for name in ("checkpoint-00000002-backup", "checkpoint-old"):
+        shutil.copytree(newest, tmp_path / name)
+    (tmp_path / "checkpoint-notes").mkdir()
+    (tmp_path / "checkpoint-00000009").write_text("no folder")
+    assert latest_checkpoint(tmp_path) == newest
+    train(Table(), Batches(), replace(small, steps=4), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "checkpoint-00000002-backup",
+        "checkpoint-00000004",
+        "checkpoint-00000009",
+        "checkpoint-notes",
+        "checkpoint-old",
+        "log.jsonl",
+    }
+
+
+def test_a_resumed_optimiser_has_the_settings_of_the_call(tmp_path):
+    train(Table(), Batches(), replace(CONFIG, steps=2), tmp_path)
+    config = replace(CONFIG, weight_decay=0.5, betas=(0.5, 0.6), eps=1e-3)
+    _, optimizer, state = resume(Table(), config, tmp_path, {})
+    group = optimizer.param_groups[0]
+    assert state["step"] == 2 and optimizer.state
+    assert (group["weight_decay"], group["betas"], group["eps"]) == (0.5, (0.5, 0.6), 1e-3)
+
+
+@pytest.mark.parametrize("every, seen", [(0, []), (2, [1])])
+def test_at_a_time_limit_it_evaluates_where_it_evaluates_at_all(tmp_path, every, seen):
+    steps = []
+
+    def evaluate(step):
+        steps.append(step)
+        return {"dev/loss": 1.0}
+
+    config = replace(CONFIG, max_minutes=1e-9, evaluate_every=every)
+    train(Table(), Batches(), config, tmp_path, evaluate=evaluate)
+    assert steps == seen
+
+
+def test_a_metric_does_not_replace_the_loss(tmp_path):
+    config = replace(CONFIG, evaluate_every=1)
+    with pytest.raises(ConfigError, match="evaluate returns loss, which the log has"):
+        train(Table(), Batches(), config, tmp_path, evaluate=lambda step: {"loss": 9.0})
+
+
 @pytest.mark.slow
 def test_killed_while_writing_shares_and_taken_up_by_two(one, tmp_path):
     "Also: a checkpoint that one process wrote whole is taken up in shares."
@@ -658,3 +726,24 @@ def test_freed_memory_is_kept_with_glibc_alone(library, kept, monkeypatch):
 
 if __name__ == "__main__":
     main(sys.argv[1], Path(sys.argv[2]))
+
+
+class Parts(Table):
+    "A model whose micro-batches have two parts, which draws a number in each."
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def prepare(self, batch, generator):
+        return [batch, batch]
+
+    def forward(self, batch, generator):
+        self.drawn.append(torch.rand(1, generator=generator).item())
+        return super().forward(batch, generator)
+
+
+def test_parts_of_a_micro_batch_draw_other_numbers(tmp_path):
+    model = Parts()
+    train(model, Batches(), replace(CONFIG, steps=1, warmup_steps=1), tmp_path)
+    assert len(model.drawn) == len(set(model.drawn)) == 8

@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.utils import logging
 
 from ..base.core import CheckpointError, ConfigError, refusing_damage
@@ -50,8 +50,14 @@ _SAME = (
 def foreign_config(
     theirs,  # configuration of a RoBERTa, XLM-R, BERT or ELECTRA model
     pooler: bool,  # whether the checkpoint has one
+    causal: bool = False,  # whether it is read as a causal model
 ) -> EncoderConfig:
-    "The same architecture in our terms."
+    "The same architecture in our terms; `CheckpointError` for a decoder read as an encoder."
+    if theirs.is_decoder and not causal:
+        raise CheckpointError(
+            f"a {theirs.model_type} with is_decoder=True is causal: load it as EncoderForCausalLM of "
+            "xlnb.encoder.heads"
+        )
     width = getattr(theirs, "embedding_size", theirs.hidden_size)
     reserved = theirs.pad_token_id + 1 if FOREIGN[theirs.model_type] == "roberta" else 0
     return EncoderConfig(
@@ -190,6 +196,7 @@ def load_foreign(
         )
     pooler = not info["missing_keys"] and any("pooler" in name for name in theirs.state_dict())
     weights = {name: w for name, w in theirs.state_dict().items() if pooler or "pooler" not in name}
-    model = model_class(foreign_config(config, pooler))
+    causal = model_class.foreign_auto_class is AutoModelForCausalLM
+    model = model_class(foreign_config(config, pooler, causal))
     model.load_state_dict(rename_foreign(weights))
     return model.eval()

@@ -30,14 +30,16 @@ from xlnb.base.core import (
     torch_generator,
 )
 from xlnb.encoder.encoder import (
+    Encoder,
     EncoderConfig,
     EncoderPreTrainedModel,
+    architecture_differences,
     checkpoint_type,
     new_model,
     shape_differences,
 )
 from .foreign import FOREIGN, foreign_config, rename_foreign
-from .heads import EncoderForMaskedLM
+from .heads import EncoderForMaskedLM, is_never_predicted
 from ..text.tokenizers import most_spare_rows
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #90e0f23f
@@ -137,7 +139,7 @@ def copy_without_weights(
             shutil.copyfile(path, target / path.name)
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #0b934d01
-# fields that a new model need not share with its source
+# further fields that a new model need not share with its source
 _MAY_DIFFER = (
     "vocab_size",
     "bos_token_id",
@@ -147,12 +149,6 @@ _MAY_DIFFER = (
     "pooler",
     "cross_attention",
     "restart_positions",
-    "relative_bias_init",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "classifier_dropout",
-    "trained_on_pairs",
-    "initializer_range",
 )
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #35b1cefe
@@ -195,20 +191,12 @@ def target_config_for(
 # %% ../../nbs/encoder/04_initialisation.ipynb #c6f27b1f
 def _check_architecture(new: EncoderConfig, theirs: EncoderConfig):
     "Raise `CheckpointError` with each field that differs and may not, and both values."
-
-    def value(config, name):
-        return config.table_width if name == "embedding_size" else getattr(config, name)
-
-    names = [name for name in EncoderConfig.__annotations__ if name not in _MAY_DIFFER]
-    differ = [
-        f"{name}: new model {value(new, name)!r}, source {value(theirs, name)!r}"
-        for name in names
-        if value(new, name) != value(theirs, name)
-    ]
-    if differ:
+    differing = architecture_differences(new, theirs, _MAY_DIFFER)
+    if differing:
+        lines = [f"{name}: new model {a!r}, source {b!r}" for name, a, b in differing]
         raise CheckpointError(
             "the new model is built otherwise than the source:\n  "
-            + "\n  ".join(differ)
+            + "\n  ".join(lines)
             + "\n  take target_config_for(source, vocab_size), or a source that is built alike"
         )
 
@@ -583,7 +571,7 @@ def _fill_table(
     if unmatched == "small" or matched.all():
         return
     if table.ndim == 1:
-        table[~matched] = table[matched].mean()
+        table[~matched] = table[matched & ~is_never_predicted(table)].mean()
     else:
         _draw_rows(table, matched, generator)
 
@@ -631,9 +619,12 @@ def freeze_body(model: EncoderForMaskedLM) -> list[str]:  # names of the frozen 
             f"{model!r:.60} is no model of this library: give what initialise, new_model or load "
             "returned"
         )
+    bodies = [module for module in model.modules() if isinstance(module, Encoder)]
+    in_body = {id(weight) for body in bodies for weight in body.parameters()}
     frozen = []
     for name, weight in model.named_parameters():
-        weight.requires_grad_(name.startswith("head.") or name.endswith("_embeddings.weight"))
+        is_table = name.endswith("_embeddings.weight")
+        weight.requires_grad_(is_table or id(weight) not in in_body)
         if not weight.requires_grad:
             frozen.append(name)
     return frozen

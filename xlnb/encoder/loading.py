@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from ..base.core import CheckpointError, ConfigError, refusing_damage
+from ..base.core import CheckpointError, ConfigError, choose, refusing_damage
 from ..text.hub import saved_folder
 from ..text.tokenizers import most_spare_rows
 
@@ -273,7 +273,9 @@ def layer_states(
     batch: dict,  # input_ids (batch, seq) and what else the model takes
     layers: list[int],  # 0 = embeddings
 ) -> list[torch.Tensor]:  # (batch, seq, hidden) of each
-    "Hidden states of some layers; the blocks above the highest of them do not run."
+    "Hidden states of some layers; the blocks above the highest do not run. `ConfigError` for a layer it lacks."
+    for layer in layers:
+        choose("layer", layer, range(model.config.num_hidden_layers + 1))
     batch = {name: values.to(model.device) for name, values in batch.items()}
     states = {}
 

@@ -35,6 +35,19 @@ _PLAIN = {f.name for f in fields(EncoderConfig)} - {f.name for f in fields(PreTr
 _IDS = {"bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id"}
 
 # %% ../../nbs/encoder/05_seq2seq.ipynb #97386a5e
+def _check_translation(config):
+    "Raise `ConfigError` where the decoder has no first token, or an embedding matrix of its own."
+    if config.decoder_start_token_id is None:
+        raise ConfigError(
+            "the network has no bos_token_id, with which a decoder starts: give "
+            "decoder_start_token_id, of BERT the id of [CLS]"
+        )
+    if config.tie_word_embeddings is False:
+        raise ConfigError(
+            "tie_word_embeddings=False: encoder and decoder have one embedding matrix; leave it out"
+        )
+
+# %% ../../nbs/encoder/05_seq2seq.ipynb #translc1
 class TranslationConfig(EncoderConfig):
     "An encoder of `num_hidden_layers` blocks, and a decoder over the same embedding matrix."
 
@@ -51,6 +64,7 @@ class TranslationConfig(EncoderConfig):
             self.decoder_blocks = list(range(self.num_hidden_layers))
         for block in self.decoder_blocks:
             choose("decoder block", block, range(self.num_hidden_layers))
+        _check_translation(self)
         super().__post_init__(**extra)
 
     @classmethod
@@ -68,6 +82,7 @@ class TranslationConfig(EncoderConfig):
             decoder_blocks=blocks,
             tied=tied,
             cross_attention=True,
+            tie_word_embeddings=True,
         )
         return cls(**settings | changes)
 
@@ -136,8 +151,28 @@ def _word_scores(embeddings, hidden, bias):  # (…, hidden) → (…, vocabular
         hidden = hidden @ embeddings.projection.weight
     return F.linear(hidden, embeddings.word_embeddings.weight, bias)
 
+# %% ../../nbs/encoder/05_seq2seq.ipynb #twoparts
+class _TwoParts(EncoderPreTrainedModel):
+    "What transformers does with one network, for an encoder and a decoder."
+
+    def subset(self, layers: list[int]):
+        "Raises `ConfigError`: the decoder's blocks would no longer be those of the encoder."
+        raise ConfigError(
+            "an encoder-decoder has no subset: choose blocks of the network that it is made of, by "
+            "encoder_decoder_from(network.subset(layers)), or of its encoder, by encoder.subset"
+        )
+
+    def resize_token_embeddings(self, new_num_tokens=None, *arguments, **options):
+        "As in transformers, the bias of the output and the configurations of both parts too."
+        table = super().resize_token_embeddings(new_num_tokens, *arguments, **options)
+        rows = len(table.weight)
+        self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, rows - len(self.bias))))
+        self.encoder.config.vocab_size = rows
+        self.decoder.config.vocab_size = rows
+        return table
+
 # %% ../../nbs/encoder/05_seq2seq.ipynb #07ed0faa
-class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
+class EncoderDecoder(_TwoParts, GenerationMixin):
     "A translation model over one embedding matrix (VECO, section 3.2); `generate` is transformers'."
 
     config_class = TranslationConfig

@@ -44,7 +44,7 @@ from ..encoder.heads import EncoderForMaskedLM, LanguageModelHead
 from ..encoder.loading import load_model_and_tokenizer
 from ..encoder.trimming import trimmed_copy
 from ..training.objectives import guess
-from ..training.training import read_log
+from ..training.training import numbered_folders, read_log
 
 # %% ../../nbs/results/08d_real_objectives.ipynb #robjimp2
 from ..measures.alignment import aer_by_layer
@@ -645,7 +645,7 @@ def _measured_run(settings: _Continued, data: Prepared, trained: Trained, tests:
     tokenizer = data.tokenizer
     start = _new_networks(settings, data).primary_network
     metrics = metrics_of_start(start, tokenizer, tests, settings.init)
-    snapshots = sorted(Path(settings.out).glob("snapshot-*"))
+    snapshots = numbered_folders(settings.out, "snapshot")
     for snapshot in snapshots[:-1]:
         name = f"step{int(snapshot.name.split('-')[1])}"
         network, _ = load_model_and_tokenizer(snapshot / trained.model.parts()[-1])

@@ -16,6 +16,7 @@ from typing import Annotated
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from transformers import CONFIG_MAPPING, AutoConfig
 from tyro.conf import Positional, arg
 
 from xlnb.base.core import (
@@ -33,8 +34,9 @@ from xlnb.base.core import (
 )
 from ..base.errors import errors_as_sentences
 from ..text.hub import saved_folder
-from ..encoder.encoder import checkpoint_shapes, shape_differences
+from ..encoder.encoder import NOT_ARCHITECTURE, checkpoint_shapes, shape_differences
 from ..encoder.initialisation import copy_without_weights, read_headers, weight_files
+from .training import numbered_folders
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd004
 _LIBRARIES = ("xlnb.encoder.heads", "xlnb.encoder.seq2seq", "transformers")
@@ -99,6 +101,28 @@ def _check_folders(folders: list[Path], output: Path):
         raise ConfigError(f"{output} exists: name a new folder for the mean, or delete that one")
 
 # %% ../../nbs/training/02_averaging.ipynb #avgcd009
+# entries of a config.json that say nothing of the architecture
+_NOTES = {"transformers_version", "dtype", "torch_dtype", "architectures", *NOT_ARCHITECTURE}
+
+
+def _settings(folder: Path) -> dict:
+    "A network's configuration; with the defaults that its file leaves out, if its type is known."
+    stated = read_json_object(folder / "config.json")
+    if stated.get("model_type") in CONFIG_MAPPING:
+        stated = AutoConfig.from_pretrained(folder, local_files_only=True).to_dict()
+    return {name: stated[name] for name in stated if name[0] != "_" and name not in _NOTES}
+
+
+def _differing_settings(network: Path, last: Path) -> list[str]:
+    theirs = _settings(network)
+    ours = _settings(last)
+    lines = []
+    for name in ours | theirs:
+        if ours.get(name) != theirs.get(name):
+            lines.append(f"{name}: {theirs.get(name)!r} and {ours.get(name)!r}")
+    return lines
+
+# %% ../../nbs/training/02_averaging.ipynb #avgalik1
 def _check_alike(networks: list[Path]):
     "Raise `CheckpointError` for networks that cannot be averaged."
     for network in networks:
@@ -108,9 +132,11 @@ def _check_alike(networks: list[Path]):
 def _check_like(network: Path, last: Path):
     "Raise `CheckpointError` for a damaged network, other weights or another tokenizer."
     verify_checksums(network)
-    if differing := shape_differences(checkpoint_shapes(last), checkpoint_shapes(network)):
+    differing = shape_differences(checkpoint_shapes(last), checkpoint_shapes(network))
+    differing = differing or _differing_settings(network, last)
+    if differing:
         raise CheckpointError(
-            f"{network} and {last} have no mean, since their weights differ ({differing[0]}): give "
+            f"{network} and {last} have no mean, since they differ ({differing[0]}): give "
             "networks of one run, or of one architecture"
         )
     vocabularies = (network / "tokenizer.json", last / "tokenizer.json")
@@ -192,7 +218,7 @@ def run_snapshots(
     folder,  # of a run
 ) -> list[Path]:
     "The snapshots of a run, oldest first."
-    return sorted(Path(folder).expanduser().glob("snapshot-*"))
+    return numbered_folders(Path(folder).expanduser(), "snapshot")
 
 
 def last_snapshots(

@@ -28,6 +28,7 @@ from xlnb.base.core import (
 from ..text.tokenizers import ids_without_text, number_of_ids
 from ..encoder.attention import obstacle
 from ..encoder.encoder import holds, is_counted, is_far, second_sentences
+from ..encoder.heads import NEVER_PREDICTED, is_never_predicted
 from ..encoder.kernels import BLOCK, logit_gradient, softmax_pass
 
 # %% ../../nbs/training/00_objectives.ipynb #b890ea2b
@@ -358,17 +359,18 @@ def head_form(
     return asked
 
 # %% ../../nbs/training/00_objectives.ipynb #sparer0w
-_NEVER = -1e4  # a bias that leaves a probability of exactly 0
-
-
 def forbid_spare_rows(
     network,  # with a vocabulary head
     ids: int,  # of the tokenizer; an embedding matrix may have more rows
 ):
-    "Predict no id beyond the tokenizer's: those rows have probability 0, and their biases no gradient."
-    output = network.get_output_embeddings()
+    """Predict no id beyond the tokenizer's: those rows have probability 0, and their biases no gradient.
+
+    Rows that a smaller tokenizer left spare get the mean bias of the others."""
+    bias = network.get_output_embeddings().bias
     with torch.no_grad():
-        output.bias[ids:] = _NEVER
+        spare = is_never_predicted(bias[:ids])
+        bias[:ids][spare] = bias[:ids][~spare].mean()
+        bias[ids:] = NEVER_PREDICTED
 
 # %% ../../nbs/training/00_objectives.ipynb #9c02a45d
 def _chunked_pass(hidden, weight, bias, labels, noise, uniform, temperature, chunk):
@@ -580,15 +582,26 @@ class Masking:
         return mask_tokens(batch, ids, generator, rate, spans=self.spans, **options)
 
 # %% ../../nbs/training/00_objectives.ipynb #414f512f
+def _check_unpadded(batch: dict):
+    "Raise `DataError` for padding in a batch that had none in `host_facts`, unless it is on a GPU."
+    mask = batch.get("attention_mask")
+    if mask is not None and not is_far(mask) and not mask.all():
+        raise DataError(
+            "attention_mask has changed since the batch's `is_padded` was found: take "
+            "without_host_facts(batch)"
+        )
+
+
 def network_inputs(batch: dict) -> dict:
     "What an encoder reads of a batch beside the ids."
     check_batch(batch)
+    names = ["position_ids", "token_type_ids", "second_starts"]
     if "cu_seqlens" in batch:
-        names = ("position_ids", "cu_seqlens", "max_seqlen", "second_starts")
+        names += ["cu_seqlens", "max_seqlen"]
     elif batch.get("is_padded", True):
-        names = ("position_ids", "attention_mask", "second_starts")
+        names.append("attention_mask")
     else:
-        names = ("position_ids", "second_starts")
+        _check_unpadded(batch)
     return {name: batch[name] for name in names if name in batch}
 
 # %% ../../nbs/training/00_objectives.ipynb #hostfct1
@@ -726,8 +739,8 @@ def binary_entropy(
     rate: float,  # probability of a 1
 ) -> float:  # nats
     "H(p): the loss of a constant prediction at the right rate; 0 at p = 0 and p = 1."
-    if not isinstance(rate, Real):
-        raise ConfigError(f"rate={rate!r:.60} is no number: give one from 0 to 1")
+    if not isinstance(rate, Real) or rate < 0 or rate > 1:
+        raise ConfigError(f"rate={rate!r:.60}: give a number from 0 to 1")
     return float(
         -torch.special.xlogy(rate, torch.tensor(rate, dtype=torch.float64))
         - torch.special.xlogy(1 - rate, torch.tensor(1 - rate, dtype=torch.float64))

@@ -4,17 +4,18 @@
 
 # %% auto #0
 __all__ = ['TrainingConfig', 'learning_rate_at', 'make_optimizer', 'keep_freed_memory', 'all_reduce_sum', 'accumulate_gradients',
-           'distribute', 'is_sharded', 'unsharded', 'evaluation_mode', 'latest_checkpoint', 'save_checkpoint',
-           'writing_in_run', 'resume', 'check_processes', 'load_weights', 'MicroBatch', 'StepBatches', 'batches_ahead',
-           'step_work', 'NonFiniteLoss', 'check_finite', 'update', 'read_log', 'train']
+           'distribute', 'is_sharded', 'unsharded', 'evaluation_mode', 'numbered_folders', 'latest_checkpoint',
+           'save_checkpoint', 'writing_in_run', 'resume', 'check_processes', 'load_weights', 'MicroBatch',
+           'StepBatches', 'batches_ahead', 'step_work', 'NonFiniteLoss', 'check_finite', 'update', 'read_log', 'train']
 
 # %% ../../nbs/training/01_training.ipynb #ccf8a0ac
-import ctypes, hashlib, json, math, os, pickle, platform, shutil, signal, threading, time, warnings
+import ctypes, hashlib, json, math, os, pickle, platform, re, shutil, signal, threading, time, warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from itertools import chain
+from numbers import Integral
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
@@ -30,6 +31,8 @@ from xlnb.base.core import (
     ConfigError,
     DataError,
     atomic_path,
+    check_counts,
+    check_numbers,
     choose,
     processors,
     progress,
@@ -68,19 +71,30 @@ class TrainingConfig:
     def __post_init__(self):
         choose("precision", self.precision, ["fp32", "bf16"])
         choose("parallel", self.parallel, ["ddp", "fsdp"])
-        if self.steps < 1:
-            raise ConfigError(f"steps={self.steps}: a run needs at least one step")
-        if not 0 <= self.warmup_steps <= self.steps:
+        refuse_nan(**{field.name: getattr(self, field.name) for field in fields(self)})
+        self._check_steps()
+        check_numbers(
+            0,
+            math.inf,
+            learning_rate=self.learning_rate,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            checkpoint_minutes=self.checkpoint_minutes,
+        )
+        for name in ("clip_norm", "max_minutes"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is not above 0")
+
+    def _check_steps(self):
+        check_counts(steps=self.steps)
+        for name in ("warmup_steps", "evaluate_every", "snapshot_every"):
+            steps = getattr(self, name)
+            if not isinstance(steps, Integral) or steps < 0:
+                raise ConfigError(f"{name}={steps}: give a whole number of steps, 0 or more")
+        if self.warmup_steps > self.steps:
             raise ConfigError(
                 f"warmup_steps={self.warmup_steps} is not between 0 and steps={self.steps}"
             )
-        refuse_nan(**{field.name: getattr(self, field.name) for field in fields(self)})
-        if not self.max_minutes > 0:
-            raise ConfigError(f"max_minutes={self.max_minutes} is not above 0")
-        if self.checkpoint_minutes < 0:
-            raise ConfigError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
-        if self.snapshot_every < 0:
-            raise ConfigError(f"snapshot_every={self.snapshot_every} is below 0")
 
 # %% ../../nbs/training/01_training.ipynb #9205b9c8
 def learning_rate_at(
@@ -267,9 +281,22 @@ def evaluation_mode(*models):  # what is no module is left as it is
             module.training = mode
 
 # %% ../../nbs/training/01_training.ipynb #379a1eaa
+def numbered_folders(
+    folder,  # of a run
+    kind: str,  # checkpoint | snapshot
+) -> list[Path]:  # oldest first
+    "Checkpoints or snapshots of a run, named by their step; copies under other names are none."
+    named = re.compile(kind + r"-(\d{8,})")
+    steps = {}
+    for path in Path(folder).glob(f"{kind}-*"):
+        if (match := named.fullmatch(path.name)) and path.is_dir():
+            steps[path] = int(match[1])
+    return sorted(steps, key=steps.get)
+
+
 def latest_checkpoint(folder) -> Path | None:
     "The newest complete checkpoint in a run's folder."
-    return max(Path(folder).glob("checkpoint-*"), default=None)
+    return next(reversed(numbered_folders(folder, "checkpoint")), None)
 
 # %% ../../nbs/training/01_training.ipynb #6b32dbb6
 def save_checkpoint(
@@ -294,7 +321,7 @@ def _remove_older(target: Path):
     verify_checksums(
         target, "the older checkpoint is kept: free some space and run the same command again"
     )
-    for old in target.parent.glob("checkpoint-*"):
+    for old in numbered_folders(target.parent, "checkpoint"):
         if old != target:
             shutil.rmtree(old)
 
@@ -371,6 +398,15 @@ def _tensors(model, optimizer) -> dict:
     return {"model": _weights(model), "optimizer": get_optimizer_state_dict(model, optimizer)}
 
 # %% ../../nbs/training/01_training.ipynb #8889707c
+@contextmanager
+def _keeping_settings(optimizer):
+    "Betas, weight decay and the like are afterwards those of this call, whatever state is loaded."
+    settings = [dict(group) for group in optimizer.param_groups]
+    yield
+    for group, setting in zip(optimizer.param_groups, settings):
+        group |= setting | {"params": group["params"]}
+
+# %% ../../nbs/training/01_training.ipynb #resumef1
 def resume(
     model: nn.Module,  # before it is distributed
     config: TrainingConfig,
@@ -383,17 +419,14 @@ def resume(
     check_processes(model, identity)
     _check_folders(Path(folder), config)
     path, state, is_full = from_first(lambda: _newest(folder, identity))
-    if is_full:
-        from_first(lambda: _load_model(path, model))
-        _send_weights(model)
-    elif path:
-        _check_shards(path)
+    _resume_weights(path, is_full, model)
     runner = distribute(model, config)
     optimizer = make_optimizer(model, config)
-    if is_full:
-        _load_optimizer(from_first(lambda: _read_optimizer(path)), optimizer)
-    elif path:
-        _read_shards(path, model, optimizer)
+    with _keeping_settings(optimizer):
+        if is_full:
+            _load_optimizer(from_first(lambda: _read_optimizer(path)), optimizer)
+        elif path:
+            _read_shards(path, model, optimizer)
     return runner, optimizer, state
 
 # %% ../../nbs/training/01_training.ipynb #4c653ac3
@@ -430,6 +463,15 @@ def _digest(model) -> str:
     return digest.hexdigest()[:16]
 
 # %% ../../nbs/training/01_training.ipynb #agr3ed01
+def _resume_weights(path: Path | None, is_full: bool, model):
+    "The weights of an unsharded checkpoint in all processes; of a sharded one, that all see it."
+    if is_full:
+        from_first(lambda: _load_model(path, model))
+        _send_weights(model)
+    elif path:
+        _check_shards(path)
+
+
 def _send_weights(model):
     "The weights of process 0 in all processes."
     if not dist.is_initialized():
@@ -437,7 +479,7 @@ def _send_weights(model):
     for value in _weights(model).values():
         dist.broadcast(value, 0)
 
-
+# %% ../../nbs/training/01_training.ipynb #chkshar1
 def _check_shards(path: Path):
     "Raise `CheckpointError` in every process if one of them cannot see a sharded checkpoint."
     _check_seen_by_all(path / "shares" / ".metadata", path)
@@ -493,7 +535,8 @@ def _newest(folder, identity):
 
 def _deletion_advice(path: Path) -> str:
     "Advice on a damaged checkpoint: delete it, and where the run resumes then."
-    older = max((other for other in path.parent.glob("checkpoint-*") if other < path), default=None)
+    others = numbered_folders(path.parent, "checkpoint")
+    older = max((other for other in others if other < path), default=None)
     where = f"step {int(older.name.rpartition('-')[2]):,}" if older else "the start"
     return f"delete {path}, and the run goes on from {where}"
 
@@ -596,7 +639,7 @@ def _tokens_in(batch) -> int:  # of both sides, where they are apart
 class MicroBatch(NamedTuple):
     "A prepared batch, and what is counted before it goes to the device, which would be waited for."
 
-    batch: dict  # on the device
+    batch: dict  # on the device; its tokens are those of its masks, none without one
     generator: torch.Generator  # of the forward pass
     counts: dict  # of the model
     tokens: int
@@ -692,8 +735,9 @@ def step_work(
     prepared = prepared or StepBatches(model, batches, config)
     work = []
     for index, parts in zip(prepared.share, prepared(step)):
-        for part in parts:
-            generator = torch_generator(config.seed, "forward", step, index, device=device)
+        for number, part in enumerate(parts):
+            key = (step, index, number) if number else (step, index)
+            generator = torch_generator(config.seed, "forward", *key, device=device)
             counted = model.counts(part), _tokens_in(part)
             work.append(MicroBatch(_on_device(part, device), generator, *counted))
     return work
@@ -858,7 +902,7 @@ def train(
     config: TrainingConfig,
     folder,  # of the run: checkpoints and log.jsonl
     identity: dict | None = None,  # settings that must be equal when the run resumes
-    evaluate=None,  # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
+    evaluate=None,  # (step) → dict of metrics, every `evaluate_every` steps and at the last
     on_step=None,  # as in `update`
     on_snapshot=None,  # (line of the log), in process 0 every `snapshot_every` steps
     title: Callable | None = None,  # step → what is trained, before the progress
@@ -886,9 +930,9 @@ def train(
                 runner, optimizer, batches, config, state["step"], folder, on_step, prepared
             )
             call.count_step(line["tokens"], began, bool(interrupts))
-            if evaluate and (call.is_late or _evaluation_due(state["step"], config)):
+            if evaluate and _evaluation_due(state["step"], config, call.is_late):
                 with prepared.paused, unsharded(model, config.precision):
-                    line |= evaluate(state["step"])
+                    line = _with_metrics(line, evaluate(state["step"]))
             _report(call, line, bar, log)
             is_snapshot_due = on_snapshot and _snapshot_due(state["step"], config)
             # a sharded model is read out of its checkpoint
@@ -1004,8 +1048,20 @@ def _report(call: _Call, line: dict, bar, log):
     log.write(json.dumps(line | counted) + "\n")
 
 # %% ../../nbs/training/01_training.ipynb #39ca522d
-def _evaluation_due(step, config) -> bool:
-    return config.evaluate_every > 0 and (step % config.evaluate_every == 0 or step == config.steps)
+def _evaluation_due(step, config, is_last: bool) -> bool:  # is_last: of the call
+    if not config.evaluate_every:
+        return False
+    return is_last or step == config.steps or step % config.evaluate_every == 0
+
+# %% ../../nbs/training/01_training.ipynb #withmet1
+def _with_metrics(line: dict, metrics: dict) -> dict:
+    "A line of the log with metrics; `ConfigError` for a name that training uses."
+    if taken := sorted(line.keys() & metrics.keys()):
+        raise ConfigError(
+            f"evaluate returns {', '.join(taken)}, which the log has from training: give the "
+            "metric another name, such as 'dev/loss'"
+        )
+    return line | metrics
 
 
 def _snapshot_due(step, config) -> bool:
