@@ -28,12 +28,15 @@ from xlnb.base.core import (
     run_facts,
     runs_folder,
     save_figure,
+    seeded,
     settings_from_arguments,
     split_lines,
     split_words,
 )
 from xlnb.text.cldr import LOCALES
 from xlnb.text.corpora import LANGUAGES, language_code
+from xlnb.encoder.encoder import config_for, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.x2static import Distillation
 
 
@@ -448,3 +451,18 @@ def test_a_package_in_the_git_folder_of_a_user_has_no_commit(installed, tmp_path
     monkeypatch.setattr("xlnb.__file__", str(package / "__init__.py"))
     facts = run_facts()
     assert facts["commit"] is None and facts["changed_files"] == 0
+
+
+def test_a_seed_is_for_what_is_inside_alone(monkeypatch):
+    "A GPU that nothing is drawn on keeps its generator, also one that is not in use yet."
+    touched = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", touched.append)
+    torch.manual_seed(7)
+    touched.clear()
+    before = torch.get_rng_state()
+    with seeded(3):
+        inside = torch.rand(4)
+    assert torch.equal(torch.get_rng_state(), before) and not touched
+    assert torch.equal(inside, torch.rand(4, generator=torch.Generator().manual_seed(3)))
+    new_model(EncoderForMaskedLM, config_for("tiny", 50), 5)
+    assert torch.equal(torch.get_rng_state(), before) and not touched

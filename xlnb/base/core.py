@@ -8,7 +8,7 @@ __all__ = ['FORMER_NAMES', 'AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES
            'has_utf16_mark', 'read_lines', 'utf8_output', 'repo_root', 'papers_folder', 'runs_folder', 'data_root',
            'models_root', 'atomic_path', 'sync', 'sweep_leftovers', 'check_output', 'sha256_file', 'file_state',
            'sha256_once', 'write_checksums', 'verify_checksums', 'refusing_damage', 'read_json', 'read_json_object',
-           'derive_seed', 'numpy_generator', 'torch_generator', 'our_code', 'parse_languages', 'pair_name',
+           'derive_seed', 'numpy_generator', 'torch_generator', 'seeded', 'our_code', 'parse_languages', 'pair_name',
            'check_pair_names', 'split_pair', 'progress', 'plain_warnings', 'progress_bar', 'one_thread',
            'end_with_parent', 'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text',
            'normalized_position', 'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator',
@@ -420,6 +420,24 @@ def torch_generator(*keys, device="cpu"):
     import torch
 
     return torch.Generator(device=device).manual_seed(derive_seed(*keys))
+
+# %% ../../nbs/base/00_core.ipynb #seededf1
+@contextmanager
+def seeded(
+    seed: int,
+    device=None,  # on which is drawn too; None: the default device
+):
+    "Inside, torch's generators of the CPU and of one GPU are seeded; afterwards all are as they were."
+    import torch
+
+    device = torch.device(device or torch.get_default_device())
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed all GPUs
+        for gpu in devices:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
+        yield
 
 # %% ../../nbs/base/00_core.ipynb #a41171d2
 _NOT_CLDR = {

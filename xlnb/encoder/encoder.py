@@ -45,6 +45,7 @@ from xlnb.base.core import (
     choose,
     read_json_object,
     refusing_damage,
+    seeded,
     verify_checksums,
     write_checksums,
 )
@@ -1432,8 +1433,7 @@ def new_model(model_class, config: EncoderConfig, seed: int):
             f"words and "
             "numbers"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(seed))
+    with seeded(int(seed)):
         return model_class(config)
 
 # %% ../../nbs/encoder/00a_encoder.ipynb #d628b49d

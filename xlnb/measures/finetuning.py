@@ -38,6 +38,7 @@ from xlnb.base.core import (
     progress_bar,
     read_json_object,
     refusing_damage,
+    seeded,
     torch_generator,
 )
 from ..encoder.foreign import loading_quietly, quietly
@@ -504,8 +505,8 @@ def new_head(
     outputs = {} if kind == "question answering" else dict(num_labels=width)
     if partner:
         check_partner(folder, partner)
-    with torch.random.fork_rng(), loading_quietly(), refusing_damage(partial(_unloadable, folder)):
-        torch.manual_seed(derive_seed("head", seed))
+    refusing = refusing_damage(partial(_unloadable, folder))
+    with seeded(derive_seed("head", seed)), loading_quietly(), refusing:
         head, outputs = (
             (_beside_partner(kind), outputs | {"partner": partner}) if partner else (auto, outputs)
         )

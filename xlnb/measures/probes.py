@@ -31,6 +31,7 @@ from xlnb.base.core import (
     normalize_text,
     one_thread,
     parse_languages,
+    seeded,
     torch_generator,
 )
 from xlnb.text.cldr import (
@@ -1149,8 +1150,8 @@ def _tune(task, lang, model, tokenizer, config: TrainingConfig, batch_size) -> _
     reading = read_examples(task.kind, read.examples, tokenizer, model.config)
     optimizer = make_optimizer(tuned, config)
     per_epoch = math.ceil(len(read.examples) / batch_size)
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-        torch.manual_seed(derive_seed("fine-tune dropout", config.seed, task.name, lang))
+    dropout = derive_seed("fine-tune dropout", config.seed, task.name, lang)
+    with seeded(dropout, model.device):
         for step in range(config.steps):
             generator = torch_generator("fine-tune", config.seed, step // per_epoch)
             order = torch.randperm(len(read.examples), generator=generator)

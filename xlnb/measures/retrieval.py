@@ -39,6 +39,7 @@ from xlnb.base.core import (
     numpy_generator,
     one_thread,
     progress_bar,
+    seeded,
     split_pair,
 )
 from xlnb.encoder.loading import (
@@ -803,8 +804,7 @@ def untrained(
     "A model of the same class and configuration with fresh weights; the global random state stays as it was."
     if not hasattr(model, "config"):
         raise ConfigError(f"model={model!r:.60} is no loaded model: load it first")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return type(model)(model.config).to(model.device)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #c9b17f3d

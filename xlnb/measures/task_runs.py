@@ -31,6 +31,7 @@ from xlnb.base.core import (
     progress,
     read_json,
     read_json_object,
+    seeded,
     sha256_file,
 )
 from ..text.batches import source_hash
@@ -372,8 +373,7 @@ def _with_fresh_weights(model, seed: int) -> tuple:
     config = load_config(model)
     if not getattr(config, "is_encoder_decoder", False):
         return untrained(network, seed), tokenizer
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return transformers.AutoModel.from_config(config), tokenizer
 
 # %% ../../nbs/measures/14_task_runs.ipynb #2ecbd428

@@ -34,11 +34,13 @@ from xlnb.base.core import (
     check_counts,
     check_numbers,
     choose,
+    derive_seed,
     processors,
     progress,
     progress_bar,
     read_json_object,
     refuse_nan,
+    seeded,
     sweep_leftovers,
     sync,
     torch_generator,
@@ -779,7 +781,7 @@ def update(
     inner = getattr(model, "module", model)
     prepared = prepared or StepBatches(inner, batches, config)
     work = step_work(inner, batches, config, step, prepared)
-    with _dropout_seed(config, step, next(inner.parameters()).device):
+    with _seeded_dropout(inner, config, step):
         sums, counts = accumulate_gradients(model, work, config.precision)
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
     norm = (norm.full_tensor() if is_sharded(model) else norm).item()  # over all shards
@@ -799,13 +801,10 @@ def _move(optimizer, learning_rate: float):
     optimizer.zero_grad(set_to_none=True)
 
 # %% ../../nbs/training/01_training.ipynb #29b23946
-@contextmanager
-def _dropout_seed(config: TrainingConfig, step: int, device):
-    "Torch's global generators seeded for this step and process, and restored afterwards."
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        generator = torch_generator(config.seed, "dropout", step, rank_and_world()[0])
-        torch.manual_seed(generator.initial_seed())
-        yield
+def _seeded_dropout(model, config: TrainingConfig, step: int):
+    "Torch's global generators for a step of this process."
+    seed = derive_seed(config.seed, "dropout", step, rank_and_world()[0])
+    return seeded(seed, next(model.parameters()).device)
 
 
 def _log_line(model, config, step: int, work, sums: dict, counts: dict, norm: float) -> dict:
