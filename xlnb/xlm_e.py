@@ -45,6 +45,7 @@ from xlnb.training.objectives import (
     network_inputs,
     replaced_tokens,
     rtd_loss,
+    sequence_numbers,
 )
 
 # %% ../nbs/03_xlm_e.ipynb #a3f1e9c2
@@ -481,10 +482,10 @@ def sentence_contrast(
     states = encoder(
         input_ids=words, cu_seqlens=sides_apart(batch), position_ids=batch["position_ids"]
     ).last_hidden_state[0]
-    lengths = batch["cu_seqlens"].diff().long()
-    pair = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
+    pair = sequence_numbers(batch)
+    pairs = len(batch["cu_seqlens"]) - 1
     side = batch["side"][0]
-    means = [_group_means(states[side == k], pair[side == k], len(lengths)) for k in (1, 2)]
+    means = [_group_means(states[side == k], pair[side == k], pairs) for k in (1, 2)]
     return info_nce(*means)[0]
 
 

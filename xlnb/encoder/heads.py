@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['NEVER_PREDICTED', 'LanguageModelHead', 'is_never_predicted', 'EncoderForMaskedLM', 'EncoderForReplacedTokens',
            'share_embeddings', 'EncoderForCausalLM', 'EncoderForSequenceClassification',
-           'EncoderForTokenClassification', 'EncoderForQuestionAnswering', 'BesidePartner', 'PartneredForLabels',
-           'PartneredForSequenceClassification', 'PartneredForTokenClassification', 'PartneredForQuestionAnswering',
-           'head_flops']
+           'EncoderForTokenClassification', 'EncoderForQuestionAnswering', 'BesidePartner', 'mean_cross_entropy',
+           'PartneredForLabels', 'PartneredForSequenceClassification', 'PartneredForTokenClassification',
+           'PartneredForQuestionAnswering', 'head_flops']
 
 # %% ../../nbs/encoder/03_heads.ipynb #5122150c
 import torch
@@ -330,10 +330,14 @@ class BesidePartner(EncoderPreTrainedModel):
         return self.head(self.dropout(torch.cat([alone, beside.last_hidden_state], -1)))
 
 # %% ../../nbs/encoder/03_heads.ipynb #cba1feb8
-def _cross_entropy(logits, labels):  # (…, labels), (…), -100 = not counted
-    return (
-        None if labels is None else F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
-    )
+def mean_cross_entropy(
+    logits: torch.Tensor,  # (…, classes)
+    labels: torch.Tensor | None,  # (…), -100 = not counted
+) -> torch.Tensor | None:
+    "Mean over the counted labels, in float32; None without labels."
+    if labels is None:
+        return None
+    return F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
 # %% ../../nbs/encoder/03_heads.ipynb #e4e9ce3b
 class PartneredForLabels(BesidePartner):
@@ -353,7 +357,7 @@ class PartneredForLabels(BesidePartner):
             input_ids, attention_mask, partner_input_ids, partner_attention_mask, **positions
         )
         logits = self.read(each, attention_mask)
-        return self.output(loss=_cross_entropy(logits, labels), logits=logits)
+        return self.output(loss=mean_cross_entropy(logits, labels), logits=logits)
 
 # %% ../../nbs/encoder/03_heads.ipynb #2ac8f753
 class PartneredForSequenceClassification(PartneredForLabels):
@@ -405,7 +409,9 @@ class PartneredForQuestionAnswering(BesidePartner):
         start, end = each.unbind(-1)
         loss = None
         if start_positions is not None:
-            loss = (_cross_entropy(start, start_positions) + _cross_entropy(end, end_positions)) / 2
+            loss = (
+                mean_cross_entropy(start, start_positions) + mean_cross_entropy(end, end_positions)
+            ) / 2
         return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end)
 
 # %% ../../nbs/encoder/03_heads.ipynb #0a67f317

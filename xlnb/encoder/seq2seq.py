@@ -25,7 +25,7 @@ from xlnb.encoder.encoder import (
     EncoderPreTrainedModel,
     new_model,
 )
-from .heads import EncoderForMaskedLM
+from .heads import EncoderForMaskedLM, mean_cross_entropy
 
 # %% ../../nbs/encoder/05_seq2seq.ipynb #534aac58
 # fields that describe a network
@@ -140,12 +140,6 @@ def _decode(decoder, ids, mask, memory, memory_mask, cache, use_cache: bool):
     )
 
 
-def _mean_loss(logits, labels):  # labels: (batch, target), -100 = not counted; None: no loss
-    if labels is None:
-        return None
-    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-
-
 def _word_scores(embeddings, hidden, bias):  # (…, hidden) → (…, vocabulary)
     if hasattr(embeddings, "projection"):  # words as wide as states
         hidden = hidden @ embeddings.projection.weight
@@ -226,7 +220,7 @@ class EncoderDecoder(_TwoParts, GenerationMixin):
         out = _decode(self.decoder, *target, *memory, cache, use_cache)
         logits = self.scores(out.last_hidden_state[:, -logits_to_keep:])
         return Seq2SeqLMOutput(
-            loss=_mean_loss(logits, labels),
+            loss=mean_cross_entropy(logits, labels),
             logits=logits,
             encoder_last_hidden_state=encoder_outputs[0],
             **{CACHE_FIELD: getattr(out, CACHE_FIELD)},
