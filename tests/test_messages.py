@@ -7,14 +7,13 @@ from conftest import write
 
 from xlnb.base.core import ConfigError, DataError
 from xlnb.text import formats
-from xlnb.text.corpora import Report
+from xlnb.text.corpora import Report, tag_language
 from xlnb.text.messages import (
     join_messages,
     memory_languages,
     plain_message,
     read_memory,
     read_messages,
-    tag_language,
 )
 
 PO = """msgid ""

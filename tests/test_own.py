@@ -1,6 +1,7 @@
 "Text of one's own: what a folder is read as, what is held out of it, and what is said of a folder that cannot be read."
 
 import json, os, subprocess, sys
+from contextlib import nullcontext
 from zipfile import ZipFile
 
 import pytest
@@ -12,6 +13,7 @@ from xlnb.base.core import ConfigError, DataError, numpy_generator
 from xlnb.pretraining import pretraining
 from xlnb.text import own
 from xlnb.text.folders import open_folder
+from xlnb.text.formats import check_language
 from xlnb.text.hub import _split_source
 from xlnb.text.own import (
     HELD_OUT_SHARE,
@@ -166,6 +168,53 @@ def test_pairs_are_in_alphabetical_order_whatever_the_file_has(write_form, texts
     corpus = open_corpus(str(texts), "en,de")
     assert set(corpus.pairs["de-en"]) < set(zip(GERMAN, ENGLISH))
     assert corpus.facts["pairs"] == {"de-en": len(list(corpus.pairs["de-en"]))}
+
+
+def records(*langs) -> str:
+    return lines(json.dumps({"text": f"Satz {n}.", "lang": lang}) for n, lang in enumerate(langs))
+
+
+def test_a_record_of_another_language_is_no_text_of_this_one(texts):
+    write(texts / "crawl.de.jsonl", records("de", "deu_Latn", "German", "en"))
+    with pytest.raises(
+        DataError, match="crawl.de.jsonl:4: .*is en, and .* read as de: .*a file of its own"
+    ):
+        open_corpus(str(texts))
+    write(texts / "crawl.de.jsonl", records("de", "deu_Latn", "German"))
+    assert len(everything(open_corpus(str(texts)))) == 3
+
+
+def test_a_name_is_proposed_by_the_first_record(texts):
+    write(texts / "web.jsonl.gz", records("eng_Latn", "en"))
+    write(texts / "odd.jsonl", "no JSON")
+    write(texts / "more.de.jsonl", records("de"))
+    reasons = open_folder(texts).not_read
+    assert "first record says en: call it web.en.jsonl.gz, if" in reasons["web.jsonl.gz"]
+    assert "call it odd.LANGUAGE.jsonl" in reasons["odd.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "language, said, fits",
+    [
+        ("zh-Hant", "zh", True),
+        ("zh", "zh_TW", False),
+        ("sr", "srp_Latn", False),
+        ("no", "nb", True),
+    ],
+)
+def test_a_record_may_leave_the_script_open(language, said, fits):
+    with nullcontext() if fits else pytest.raises(DataError, match="into a file"):
+        check_language({"lang": [said, "en"]}, language, "x.jsonl", 1)
+
+
+def test_a_table_with_another_language_is_refused(texts):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts.mkdir()
+    columns = {"text": ["Ein Satz.", "A line."], "language": ["deu", "eng"]}
+    parquet.write_table(pyarrow.table(columns), texts / "de.parquet")
+    with pytest.raises(DataError, match="de.parquet:2: .*is en"):
+        open_corpus(str(texts))
 
 
 def test_held_out_files_are_taken_as_they_are(texts):

@@ -7,7 +7,7 @@ __all__ = ['NORMALISED', 'DAMAGE', 'LANGUAGES', 'SCHEMES', 'XTREME_40', 'MULTI30
            'check_streams', 'text_lines', 'line_pairs', 'Corpus', 'AlignedPair', 'Report', 'open_bytes', 'first_line',
            'file_lines', 'normalized_lines', 'existing_file', 'input_lines', 'read_text', 'checked_rows',
            'side_by_side', 'read_parallel', 'read_moses', 'read_tsv_pairs', 'language_code', 'from_code',
-           'read_tatoeba', 'read_verses', 'read_multi30k', 'read_ntrex', 'in_blocks', 'mismatched']
+           'tag_language', 'read_tatoeba', 'read_verses', 'read_multi30k', 'read_ntrex', 'in_blocks', 'mismatched']
 
 # %% ../../nbs/text/00_corpora.ipynb #03d2e09b
 import gzip, lzma, re, zlib
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from io import TextIOWrapper
 from itertools import islice, zip_longest
 from operator import index
@@ -30,6 +31,7 @@ from xlnb.base.core import (
     choose,
     normalize_text,
     numpy_generator,
+    our_code,
     parse_languages,
     read_lines,
     split_pair,
@@ -722,6 +724,30 @@ def from_code(
     raise ConfigError(
         f"{code!r} is none of the {len(ours)} {scheme} codes known here; did you mean {near[0]!r}?"
     )
+
+# %% ../../nbs/text/00_corpora.ipynb #m3ss0019
+_TAG_OF_LANGUAGE = re.compile(
+    "([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Z]{2}|[0-9]{3}))?(?:@(latin|cyrillic|Latn))?"
+)
+
+
+_MODIFIERS = {"latin": "Latn", "Latn": "Latn", "cyrillic": "Cyrl"}
+
+
+@lru_cache(4096)  # records of web text repeat their tags
+def tag_language(
+    tag: str,  # such as 'de_DE', 'pt-BR', 'sr@latin'
+) -> str | None:  # None for what is no such tag
+    "Our code of a language tag of POSIX or BCP 47, without its region."
+    if not (parts := _TAG_OF_LANGUAGE.fullmatch(tag)):
+        return None
+    lang, script, region, modifier = parts.groups()
+    if modifier:
+        script = _MODIFIERS[modifier]
+    if lang.lower() == "zh" and script is None and region in ("TW", "HK", "MO"):
+        script = "Hant"
+    code = our_code("-".join(filter(None, (lang.lower(), script and script.title()))))
+    return code if code in LANGUAGES else None
 
 # %% ../../nbs/text/00_corpora.ipynb #83114ee6
 def _no_repeats(lines: list[str], path):

@@ -8,13 +8,21 @@ __all__ = ['PARTS', 'SIDES', 'Source', 'NotPlaced', 'part_of', 'Folder', 'open_f
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0003
 import os, re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.core import DataError, file_state, sha256_once
-from .corpora import Lines, Report, read_parallel, read_tsv_pairs
-from .formats import members, read_cc100, read_jsonl, read_opus, read_parquet
-from .messages import join_messages, memory_languages, read_memory, tag_language
+from ..base.core import ConfigError, DataError, file_state, sha256_once
+from .corpora import Lines, Report, read_parallel, read_tsv_pairs, tag_language
+from xlnb.text.formats import (
+    first_language,
+    members,
+    read_cc100,
+    read_jsonl,
+    read_opus,
+    read_parquet,
+)
+from .messages import join_messages, memory_languages, read_memory
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0006
 PARTS = {
@@ -154,7 +162,7 @@ def _folders(name: Path) -> list[str]:
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0012
 def _named_languages(form: str, words: list[str], name: Path) -> tuple[str, tuple[str, ...]]:
-    "The word or folder that names the languages of a file, and these; `NotPlaced` if nothing does."
+    "The word or folder that names the languages of a file, and these; none if nothing does."
     # the domain of a program may look like a language
     last_word = [] if "LC_MESSAGES" in name.parts else words[-1:]
     for word in (*last_word, *_folders(name)):
@@ -164,10 +172,28 @@ def _named_languages(form: str, words: list[str], name: Path) -> tuple[str, tupl
             langs = tuple(filter(None, [tag_language(word)]))
         if langs:
             return word, langs
+    return "", ()
+
+# %% ../../nbs/text/01b_folders.ipynb #f0ld12ad
+def _recorded_language(form: str, file: Path) -> str | None:
+    "The language that the first record of web text names; None for none, or for a damaged file."
+    if form != "jsonl":
+        return None
+    with suppress(DataError, ConfigError):
+        return first_language(file)
+
+
+def _name_advice(form: str, words: list[str], name: Path, file: Path) -> str:
+    "What to call a file whose name says no language."
     ending = name.name[len(".".join(words)) :]
     if form in _PAIR_IN_NAME:
-        raise NotPlaced(f"its name says no language pair: call it {words[0]}.de-en{ending}")
-    raise NotPlaced(
+        return f"its name says no language pair: call it {words[0]}.de-en{ending}"
+    if lang := _recorded_language(form, file):
+        return (
+            f"its name says no language, its first record says {lang}: call it "
+            f"{words[0]}.{lang}{ending}, if all its records do"
+        )
+    return (
         f"its name says no language known here: call it {words[0]}.LANGUAGE{ending}, such as "
         f"{words[0]}.de{ending}, or LANGUAGE/{name.name}"
     )
@@ -186,6 +212,8 @@ def _label(
             raise NotPlaced(f"it says {len(langs)} languages known here, and bitext has two")
     else:
         word, langs = _named_languages(form, words, name)
+        if not langs:
+            raise NotPlaced(_name_advice(form, words, name, file))
     rest = [w for w in (*name.parent.parts, *words) if w != word and not _two_languages(w)]
     part = part_of(name.parent.parts if "LC_MESSAGES" in name.parts else rest) or "train"
     # the other side may be beside it
@@ -354,9 +382,6 @@ def _first_reason(not_read: dict[str, str]) -> str:
     return f": {_FORMS_READ}"
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0021
-_TEXT_READERS = {"text": read_cc100, "jsonl": read_jsonl, "parquet": read_parquet}
-
-
 def read_text_source(
     source: Source,  # of one language
     report: Report,  # of its reader
@@ -364,8 +389,11 @@ def read_text_source(
     "The lines of a source of text."
     if source.reader:
         return Lines(source.reader, source.langs, report=report)
-    [path] = source.files.values()
-    return _TEXT_READERS[source.form](path, report=report)
+    [(lang, path)] = source.files.items()
+    if source.form == "text":
+        return read_cc100(path, report=report)
+    read = read_jsonl if source.form == "jsonl" else read_parquet
+    return read(path, report=report, language=lang)
 
 
 def _opus_codes(path: Path, langs) -> list[str]:

@@ -15,10 +15,9 @@ from importlib import import_module
 from pathlib import Path
 
 from ..base.core import CheckpointError, ConfigError, DataError, models_root, refusing_damage
-from .corpora import Report
+from .corpora import Report, tag_language
 from .folders import Folder, Source, part_of
-from .formats import optional_module
-from .messages import tag_language
+from .formats import check_language, optional_module
 
 # %% ../../nbs/text/01c_hub.ipynb #hubm0002
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # organisation/model, or model
@@ -273,10 +272,11 @@ def _values(data, column: str | None, keys: dict, langs, report: Report) -> Iter
             report.add("empty side" if len(langs) > 1 else "empty", where, n)
 
 
-def _texts(data, report: Report) -> Iterator[str]:
-    "The lines of a column of text."
+def _texts(data, where: str, lang: str, report: Report) -> Iterator[str]:
+    "The lines of a column of text; `DataError` for a row that names another language."
     report.start("text")
     for n, row in enumerate(data, 1):
+        check_language(row, lang, where, n)
         for line in (row["text"] or "").split("\n"):
             if line := line.strip():
                 yield report.normalize([line], "text", n)[0]
@@ -288,8 +288,8 @@ def _pair_reader(data, column, keys, langs, report):
     return _values(data, column, keys, langs, report)
 
 
-def _text_reader(data, langs, report):
-    return _texts(data, report)
+def _text_reader(data, where, langs, report):
+    return _texts(data, where, *langs, report)
 
 # %% ../../nbs/text/01c_hub.ipynb #00d40f32
 def _split_source(name: str, split: str, data) -> Source:
@@ -305,7 +305,7 @@ def _split_source(name: str, split: str, data) -> Source:
         reader = partial(_pair_reader, data, None, keys)
     elif "text" in columns and (lang := _text_language(name)):
         keys = {lang: "text"}
-        reader = partial(_text_reader, data)
+        reader = partial(_text_reader, data, f"hf:{name}, {split}")
     else:
         raise DataError(
             f"hf:{name}, {split}: columns are {', '.join(columns)}; bitext is a column translation "
