@@ -217,6 +217,32 @@ def test_a_table_with_another_language_is_refused(texts):
         open_corpus(str(texts))
 
 
+TSV = [f"{b}\t{a}" for a, b in zip(GERMAN, ENGLISH)]
+
+
+@pytest.mark.parametrize(
+    "header", ["source\ttarget", "en\tde", "English\tGerman", "sentence1\tsentence2\tscore"]
+)
+def test_a_header_is_no_pair(header, texts):
+    write(texts / "en-de.tsv", lines([header, *(f"{line}\t1" for line in TSV)]))
+    corpus = open_corpus(str(texts))
+    assert everything(corpus) == set(GERMAN) and everything(corpus, "en") == set(ENGLISH)
+    assert corpus.facts["left_out"]["de-en"]["header"] == 1
+
+
+@pytest.mark.parametrize("first", ["it\tes", "Text\tWort", "no\tnein", "source\tQuelle"])
+def test_a_first_pair_is_no_header(first, texts):
+    write(texts / "en-de.tsv", lines([first, *TSV]))
+    assert len(everything(open_corpus(str(texts)))) == 501
+
+
+def test_a_header_that_turns_the_languages_round_is_refused(texts):
+    write(texts / "en-de.tsv", lines(["de\ten", *TSV]))
+    said = "en-de.tsv:1: the header says de, en, .* name of the file en, de: name it de-en.tsv"
+    with pytest.raises(DataError, match=said):
+        open_corpus(str(texts))
+
+
 def test_held_out_files_are_taken_as_they_are(texts):
     as_sides_in_folders(texts)
     corpus = open_corpus(str(texts))

@@ -7,7 +7,8 @@ __all__ = ['NORMALISED', 'DAMAGE', 'LANGUAGES', 'SCHEMES', 'XTREME_40', 'MULTI30
            'check_streams', 'text_lines', 'line_pairs', 'Corpus', 'AlignedPair', 'Report', 'open_bytes', 'first_line',
            'file_lines', 'normalized_lines', 'existing_file', 'input_lines', 'read_text', 'checked_rows',
            'side_by_side', 'read_parallel', 'read_moses', 'read_tsv_pairs', 'language_code', 'from_code',
-           'tag_language', 'read_tatoeba', 'read_verses', 'read_multi30k', 'read_ntrex', 'in_blocks', 'mismatched']
+           'tag_language', 'named_language', 'read_tatoeba', 'read_verses', 'read_multi30k', 'read_ntrex', 'in_blocks',
+           'mismatched']
 
 # %% ../../nbs/text/00_corpora.ipynb #03d2e09b
 import gzip, lzma, re, zlib
@@ -518,8 +519,33 @@ def read_moses(path_a, path_b, **options) -> Lines:
     "Bitext in two files, line i beside line i: `read_parallel` of two, with its options and errors."
     return read_parallel((path_a, path_b), **options)
 
+# %% ../../nbs/text/00_corpora.ipynb #tsvhead1
+# of bitext, without numbers at their ends: sentence1, sentence_2
+_COLUMN_NAMES = "source target src tgt trg sentence text original translation".split()
+
+
+def _is_header(
+    row: tuple[str, ...],
+    langs: tuple[str, ...],  # of these columns
+    columns: tuple[int, ...],  # their numbers
+    path,
+) -> bool:
+    "Whether a first line names the columns; `DataError` if it names these languages in another order."
+    named = tuple(map(named_language, row))
+    if named == langs:
+        return True
+    if len(row) > 1 and set(named) == set(langs):
+        said = [lang for _, lang in sorted(zip(columns, named))]
+        raise DataError(
+            f"the header says {', '.join(said)}, and the name of the file {', '.join(said[::-1])}: "
+            f"name it {'-'.join(said)}.tsv, if the header is right, or mend the header",
+            path,
+            1,
+        )
+    return all(re.sub("[_ ]?[0-9]$", "", cell.casefold()) in _COLUMN_NAMES for cell in row)
+
 # %% ../../nbs/text/00_corpora.ipynb #ce73f3d9
-def _tsv(path, columns, empty, duplicate, report):
+def _tsv(path, columns, empty, duplicate, langs, report):
     def rows():
         lines = file_lines(path, "\r\n")  # tabs at the ends divide empty fields: they stay
         for n, line in enumerate(normalized_lines(lines, path, report), 1):
@@ -531,7 +557,11 @@ def _tsv(path, columns, empty, duplicate, report):
                     path,
                     n,
                 )
-            yield n, tuple(fields[c].strip() for c in columns)
+            row = tuple(fields[c].strip() for c in columns)
+            if n == 1 and langs and _is_header(row, langs, columns, path):
+                report.add("header", path, n)
+            else:
+                yield n, row
 
     return checked_rows(rows(), path, empty, duplicate, report)
 
@@ -542,8 +572,9 @@ def read_tsv_pairs(
     empty: str = "raise",  # as in `read_parallel`
     duplicate: str = "keep",  # as in `read_parallel`
     report: Report | None = None,  # as in `read_parallel`
+    langs: tuple = (),  # of these fields: a first line that names them is left out; none: it is text
 ) -> Lines:
-    "Pairs out of tab-separated fields, normalised; `DataError` for a line that has too few."
+    "Pairs out of tab-separated fields, normalised; `DataError` for a line that has too few, or a header at odds."
     choose("empty", empty, ("raise", "skip"))
     choose("duplicate", duplicate, ("keep", "skip", "raise"))
     report = Report() if report is None else report
@@ -552,7 +583,8 @@ def read_tsv_pairs(
         raise ConfigError(
             f"columns={columns}: give numbers of fields, counted from 0, such as (0, 1)"
         )
-    return Lines(_tsv, existing_file(path), columns, empty, duplicate, report=report)
+    arguments = (existing_file(path), columns, empty, duplicate, tuple(langs))
+    return Lines(_tsv, *arguments, report=report)
 
 # %% ../../nbs/text/00_corpora.ipynb #cce31a2a
 _ISO = """
@@ -748,6 +780,19 @@ def tag_language(
         script = "Hant"
     code = our_code("-".join(filter(None, (lang.lower(), script and script.title()))))
     return code if code in LANGUAGES else None
+
+# %% ../../nbs/text/00_corpora.ipynb #1angw0rd
+# English name → our code; UD's Serbian is in Latin letters, and others may be meant
+_NAMES = {
+    codes["ud"].replace("_", " ").casefold(): lang
+    for lang, codes in LANGUAGES.items()
+    if "ud" in codes and "-" not in lang
+}
+
+
+def named_language(word: str) -> str | None:  # None for another word
+    "Our code of a language that a word names by a tag or in English."
+    return tag_language(word) or _NAMES.get(word.casefold())
 
 # %% ../../nbs/text/00_corpora.ipynb #83114ee6
 def _no_repeats(lines: list[str], path):

@@ -422,7 +422,7 @@ def read_pair_source(
     options = {"empty": "skip", "report": report}
     if source.form == "tsv":
         columns = tuple(map(source.langs.index, langs))
-        return read_tsv_pairs(paths[0], columns, **options)
+        return read_tsv_pairs(paths[0], columns, langs=langs, **options)
     if source.form == "OPUS":
         return read_opus(paths[0], _opus_codes(paths[0], langs), **options)
     return read_parallel(paths, **options)
