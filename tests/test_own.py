@@ -12,11 +12,13 @@ from xlnb import meta_xlm
 from xlnb.base.core import ConfigError, DataError, numpy_generator
 from xlnb.pretraining import pretraining
 from xlnb.text import own
+from xlnb.text.batches import _deciding_facts
 from xlnb.text.folders import open_folder
 from xlnb.text.formats import check_language
 from xlnb.text.hub import _split_source
 from xlnb.text.own import (
     HELD_OUT_SHARE,
+    NotRead,
     corpus_for_record,
     describe_corpus,
     most_subwords,
@@ -243,6 +245,28 @@ def test_a_header_that_turns_the_languages_round_is_refused(texts):
         open_corpus(str(texts))
 
 
+def test_files_that_are_not_read_are_named(texts):
+    moses(texts)
+    write(texts / "train.fr", lines(GERMAN))
+    corpus = open_corpus(str(texts))
+    assert "not_read" not in corpus.facts
+    write(texts / "a.csv", "x")
+    for n in range(12):
+        write(texts / f"news{n:02}.txt", "x")
+    said = r"my texts: not read: a.csv \(no form .*\), news00.txt, .*news08.txt and 3 more"
+    with pytest.warns(NotRead, match=said):
+        other = open_corpus(str(texts))
+    assert other.facts["not_read"]["files"] == 13
+    assert "news.de.txt" not in other.facts["not_read"]["first"]
+    assert _deciding_facts(other) == _deciding_facts(corpus)
+    with pytest.raises(ConfigError, match="no text of ru; it has de, en, fr; not read: a.csv"):
+        open_corpus(str(texts), "de,ru")
+    for n in range(30):
+        write(texts / f"{n}.de.txt", "x")
+    listing = describe_corpus(str(texts))
+    assert "  and 11 more" in listing and "  news00.txt: not read (its name" in listing
+
+
 def test_held_out_files_are_taken_as_they_are(texts):
     as_sides_in_folders(texts)
     corpus = open_corpus(str(texts))
@@ -401,7 +425,7 @@ def tiny(folder):
     "write_folder, error, said",
     [
         (empty, DataError, "holds no text to train on: text is read as de.txt"),
-        (no_text, DataError, "no text to train on; notes.csv: .*as de-en.tsv"),
+        (no_text, DataError, "no text to train on; not read: notes.csv .*as de-en.tsv"),
         (latin1, DataError, "train.de:1: byte .* is not UTF-8 but rather Latin-1"),
         (uneven, DataError, "train.de:499: .*ends after 499 lines, .*train.en has 500"),
         (moses, ConfigError, "langs='de,ru': my texts has no text of ru; it has de, en"),

@@ -16,7 +16,7 @@ __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'SCHEDULES', 'STA
            'absent_measures', 'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
-import hashlib, math, os, re, sys, time
+import hashlib, math, os, re, sys, time, warnings
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -61,6 +61,7 @@ from ..text.cldr import LOCALES
 from ..text.contamination import describe as describe_overlap
 from ..text.corpora import Corpus
 from xlnb.text.own import (
+    NotRead,
     check_corpus,
     corpus_for_record,
     describe_corpus,
@@ -675,7 +676,9 @@ def named_corpus(
         print(listing, flush=True)
     langs = parse_languages(settings.langs)
     options = {"test_lines": settings.test_lines, "counted": partial(_prepared_overlap, settings)}
-    return open_corpus(settings.corpus, langs, **options, **generated)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotRead)  # the listing has them
+        return open_corpus(settings.corpus, langs, **options, **generated)
 
 
 def _prepared_overlap(settings: RunSettings, corpus: Corpus) -> dict | None:

@@ -1092,6 +1092,7 @@ COUNTED = (
     "near_overlap",
     "pair_overlap",
     "left_out",
+    "not_read",
     "pairs",
 )
 
