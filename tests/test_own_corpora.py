@@ -110,6 +110,10 @@ def test_what_was_read_is_a_line_for_each_language_and_one_for_the_pairs(tmp_pat
     assert overlap_report(prepared(tmp_path, facts=facts)).startswith(
         "translation pairs: de-en 60\ntraining text:\n"
     )
+    facts["left_out"] = {"de-en": {"empty side": 12, "header": 1}, "de": {"blank line": 7}}
+    assert overlap_report(prepared(tmp_path, facts=facts)).startswith(
+        "translation pairs: de-en 60 (left out: 12 empty side, 1 header)\ntraining text:\n"
+    )
     many = dict.fromkeys((f"l{n}" for n in range(40)), 5)
     facts = {"test_lines": {"toy": many}, "overlap": {"toy": many}, "near_overlap": {"toy": many}}
     shown = describe_tests(facts).splitlines()

@@ -17,6 +17,7 @@ __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'SCHEDULES', 'STA
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time, warnings
+from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -1427,15 +1428,25 @@ def _describe_pairs(rows_by_pair: dict | None) -> str:
         f"from {smallest} ({fewest:,}) to {largest} ({most:,})"
     )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #110d84f0
+def _describe_left_out(facts: dict) -> str:
+    "The rows of all pairs that are not trained on, by reason, in brackets; nothing without any."
+    counts = Counter()
+    for pair in facts["pairs"]:
+        counts.update(facts.get("left_out", {}).get(pair, {}))
+    listed = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
+    return f" (left out: {listed})" if listed else ""
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #0verlapr
 def overlap_report(data: Prepared) -> str:
-    "Overlap of tests and training text, in lines for a person."
+    "Pairs that are read and left out, and overlap of tests and training text, in lines for a person."
     name = data.corpus.name
     facts = data.corpus.facts
     if "overlap" in facts:
-        return "\n".join(
-            filter(None, [_describe_pairs(facts.get("pairs")), describe_overlap(facts)])
-        )
+        pairs = _describe_pairs(facts.get("pairs"))
+        if pairs:
+            pairs += _describe_left_out(facts)
+        return "\n".join(filter(None, [pairs, describe_overlap(facts)]))
     if "cldr" in facts:
         return f"{name}: tests are kept out of training text"
     return f"{name}: whether tests stand in the training text was not looked at: xlnb.text.contamination.survey does"
