@@ -4,6 +4,7 @@ import math
 
 from xlnb.pretraining.reports import (
     _as_list,
+    _card_scores,
     best_accuracy,
     last_held_out,
     score_lines,
@@ -24,6 +25,7 @@ def record(**held_out):
         "run": {"tokens": 2e6},
         "curve": [{"step": -1}, line],
         "metrics": metrics,
+        "corpus": {},
     }
 
 
@@ -99,3 +101,20 @@ def test_a_run_says_what_it_has_reached_beside_what_needs_no_training():
     ]
     translator = run | {"metrics": {"bleu/T3": 12.5}, "losses": [], "curve": []}
     assert score_lines(translator) == ["BLEU, T3: 12.5"]
+
+
+def test_a_test_that_was_trained_on_is_said_to_be_so():
+    run = record() | {"losses": []}
+    overlap = {
+        "test_lines": {"T3": {"de": 100, "en": 100}},
+        "overlap": {"T3": {"de": 97, "en": 90}},
+    }
+    run["corpus"] = overlap | {"near_overlap": {"T3": {"de": 0, "en": 7}}}
+    note = "; 97 % of its lines stand in the training text"
+    assert score_lines(run)[-1].endswith(note)
+    translator = run | {"metrics": {"bleu/T3": 12.5}}
+    assert score_lines(translator) == ["BLEU, T3: 12.5" + note]
+    said = "In the training text, word for word or nearly: 97 % of the lines of T3."
+    run["parameters"]["corpus"] = "own"
+    assert _card_scores(run).splitlines()[-2:] == ["", said]
+    assert said in _card_scores(translator)

@@ -22,6 +22,7 @@ from scipy.special import stdtrit
 from .. import __version__
 from ..base.core import PALETTE, label_lines, run_facts
 from ..text.batches import Prepared, short_hash
+from ..text.contamination import share_in_training
 from ..text.corpora import Corpus
 
 # %% ../../nbs/pretraining/01_reports.ipynb #5e0c1b01
@@ -493,6 +494,17 @@ def _card_row(record, test, measure) -> str:
 def _percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.1f}"
 
+# %% ../../nbs/pretraining/01_reports.ipynb #cardov1p
+def _overlap_lines(record: dict, tests) -> list[str]:  # Markdown
+    "How much of the tests of a card stands in the training text; no line where nothing is known to."
+    shares = {}
+    for test in tests:
+        if share := share_in_training(record["corpus"], test):
+            shares[test] = f"{share} of the lines of {test}"
+    if not shares:
+        return []
+    return ["", f"In the training text, word for word or nearly: {', '.join(shares.values())}."]
+
 # %% ../../nbs/pretraining/01_reports.ipynb #0b6488c8
 def _loading_code(translates: bool) -> str:  # Markdown
     module = "seq2seq" if translates else "heads"
@@ -510,10 +522,12 @@ model, tokenizer = {auto}.from_pretrained(folder), AutoTokenizer.from_pretrained
 def _card_scores(record: dict) -> str:  # Markdown
     "A table of the tests with a baseline; a list of all metrics where there is none."
     tests = _tests_with_baseline([record])
-    if not tests:
-        return _as_list(record["metrics"])
+    if not tests:  # of translators
+        of_pairs = dict.fromkeys(chain(*(name.split("/")[1:] for name in record["metrics"])))
+        return "\n".join([_as_list(record["metrics"]), *_overlap_lines(record, of_pairs)])
     head = "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |"
-    return "\n".join([head, "|---|---|---|---|", *(_card_row(record, *test) for test in tests)])
+    rows = [_card_row(record, *test) for test in tests]
+    return "\n".join([head, "|---|---|---|---|", *rows, *_overlap_lines(record, dict(tests))])
 
 # %% ../../nbs/pretraining/01_reports.ipynb #5e243163
 def _vocabulary_line(record: dict) -> str:  # Markdown; empty for one that was trained on the corpus
@@ -699,6 +713,12 @@ def _test_line(record: dict, test: str, measure: str) -> str:
     }[measure]
     return f"{title} (untrained network {untrained}; {_WITHOUT_NETWORK[system]} {baseline})"
 
+# %% ../../nbs/pretraining/01_reports.ipynb #sc0rl1n2
+def _overlap_note(record: dict, *words: str) -> str:  # words of a metric's name, a test among them
+    "What follows a score of a test of which lines stand in the training text."
+    shares = filter(None, (share_in_training(record["corpus"], word) for word in words))
+    return "".join(f"; {share} of its lines stand in the training text" for share in shares)
+
 # %% ../../nbs/pretraining/01_reports.ipynb #sc0rl1n3
 def score_lines(record: dict) -> list[str]:
     "What a run has reached, in words: its losses, and every test beside the untrained network and its baseline."
@@ -711,7 +731,10 @@ def score_lines(record: dict) -> list[str]:
             f"replaced tokens: loss {abs(detected):.0%} {side} than guessing by their share"
         )
     tests = _tests_with_baseline([record])
-    lines += [_test_line(record, *test) for test in tests]
+    for test, measure in tests:
+        lines.append(_test_line(record, test, measure) + _overlap_note(record, test))
     if not tests:  # of translators
-        lines += [_card_line(*item).removeprefix("- ") for item in record["metrics"].items()]
+        for name, value in record["metrics"].items():
+            line = _card_line(name, value).removeprefix("- ")
+            lines.append(line + _overlap_note(record, *name.split("/")[1:]))
     return lines

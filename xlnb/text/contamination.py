@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SHARE', 'LEAST', 'normalised', 'grams', 'containment', 'LineIndex', 'near', 'Distinct', 'survey', 'TestSearch',
-           'look_through', 'seen_lines', 'add_seen', 'overlap_facts', 'overlap_rows', 'describe', 'describe_tests',
-           'overlapping', 'names_identifier', 'language_check', 'sample_items', 'describe_languages']
+           'look_through', 'seen_lines', 'add_seen', 'overlap_facts', 'overlap_rows', 'share_in_training', 'describe',
+           'describe_tests', 'overlapping', 'names_identifier', 'language_check', 'sample_items', 'describe_languages']
 
 # %% ../../nbs/text/02_contamination.ipynb #e85a4829
 import hashlib, textwrap, unicodedata
@@ -708,6 +708,17 @@ def overlap_rows(
             values = (test, lang, lines, exact, near, together)
             rows.append(dict(zip(_OVERLAP_COLUMNS, values)))
     return rows
+
+# %% ../../nbs/text/02_contamination.ipynb #sharetr1
+def share_in_training(
+    facts: dict,  # from `survey`, alone or among others
+    test: str,
+) -> str:  # such as '97 %'; '' for none, or a test that was not looked for
+    "The share of a test's lines, in all languages, that stand in the training text, word for word or nearly."
+    lines = sum(facts.get("test_lines", {}).get(test, {}).values())
+    counts = (facts.get(name, {}).get(test, {}) for name in ("overlap", "near_overlap"))
+    repeated = sum(sum(by_language.values()) for by_language in counts)
+    return _percent(repeated, lines) if repeated else ""
 
 # %% ../../nbs/text/02_contamination.ipynb #39d35024
 def describe(
