@@ -267,6 +267,40 @@ def test_files_that_are_not_read_are_named(texts):
     assert "  and 11 more" in listing and "  news00.txt: not read (its name" in listing
 
 
+@pytest.mark.parametrize(
+    "name, better",
+    [
+        ("german.txt", "german.de.txt"),
+        ("wiki-de.txt", "wiki.de.txt"),
+        ("wiki_de.jsonl.gz", "wiki.de.jsonl.gz"),
+        ("dewiki.txt", "dewiki.de.txt"),
+        ("news-german.txt", "news-german.de.txt"),
+        ("German-English.tsv", "German-English.de-en.tsv"),
+        ("bitext-de-en.tsv", "bitext.de-en.tsv"),
+        ("corpus_2020_de_en.tsv", "corpus-2020.de-en.tsv"),
+        ("train.german", "train.de"),
+        ("my-texts.txt", "my-texts.LANGUAGE.txt"),
+    ],
+)
+def test_a_better_name_is_proposed(name, better, texts):
+    write(texts / "x.fr.txt", "Une phrase.")
+    write(texts / name, "x\ty")
+    reasons = open_folder(texts).not_read
+    assert f"{better}," in reasons[name] + ","
+    write(texts / better.replace("LANGUAGE", "de"), "x\ty")
+    assert list(open_folder(texts).not_read) == [name]
+
+
+def test_sides_that_are_called_source_and_target_are_no_languages(texts):
+    for name, text in (("train.src", GERMAN), ("train.tgt", ENGLISH)):
+        write(texts / name, lines(text))
+    with pytest.raises(DataError, match=r"train.src \('src' is no .* it train.de, .*, train.tgt"):
+        open_corpus(str(texts))
+    write(texts / "src.txt", lines(GERMAN))
+    write(texts / "x.de.txt", lines(GERMAN))
+    assert set(open_folder(texts).not_read) == {"train.src", "train.tgt", "src.txt"}
+
+
 def test_held_out_files_are_taken_as_they_are(texts):
     as_sides_in_folders(texts)
     corpus = open_corpus(str(texts))

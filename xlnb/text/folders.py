@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.core import ConfigError, DataError, file_state, sha256_once
-from .corpora import Lines, Report, read_parallel, read_tsv_pairs, tag_language
+from xlnb.text.corpora import (
+    Lines,
+    Report,
+    read_parallel,
+    read_tsv_pairs,
+    named_language,
+    tag_language,
+)
 from xlnb.text.formats import (
     first_language,
     members,
@@ -74,6 +81,10 @@ _PAIR_IN_NAME = ("tsv", "OPUS")  # forms of which one file holds two languages t
 
 
 _LANGUAGES_INSIDE = ("TMX", "XLIFF")  # forms in which the file says its languages
+
+# %% ../../nbs/text/01b_folders.ipynb #f0ldside
+# name of a side, of which some look like codes: src would be Logudorese
+_SIDE_NAMES = ("src", "tgt", "trg", "source", "target")
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0007
 def _two_languages(word: str) -> tuple[str, ...]:
@@ -139,6 +150,12 @@ def _form_and_words(name: Path) -> tuple[str, list[str]]:
     ending = words[-1].lower()
     if form := _FORMS.get(ending):
         words = words[:-1]
+    elif ending in _SIDE_NAMES or not tag_language(ending) and named_language(ending):
+        lang = named_language(ending) if ending not in _SIDE_NAMES else None
+        raise NotPlaced(
+            f"{words[-1]!r} is no language code: name it {'.'.join([*words[:-1], lang or 'de'])}, "
+            "with the code of its language"
+        )
     elif len(words) > 1 and tag_language(words[-1]):
         form = SIDES
     else:
@@ -170,10 +187,37 @@ def _named_languages(form: str, words: list[str], name: Path) -> tuple[str, tupl
         if form in _PAIR_IN_NAME:
             langs = _two_languages(word)
         else:
-            langs = tuple(filter(None, [tag_language(word)]))
+            langs = tuple(filter(None, [word not in _SIDE_NAMES and tag_language(word)]))
         if langs:
             return word, langs
     return "", ()
+
+# %% ../../nbs/text/01b_folders.ipynb #f0ldgue5
+_WIKI = re.compile("([a-z]{2,3})wiki")  # a dump of Wikipedia
+
+
+def _guessed_languages(word: str) -> tuple[str, list[str]]:  # the rest, codes
+    "The languages that pieces of a word between hyphens name: a code at its end, or English names anywhere."
+    if (dump := _WIKI.fullmatch(word)) and (lang := tag_language(dump[1])):
+        return word, [lang]
+    pieces = re.split("[-_]", word)
+    named = [lang for piece in pieces if len(piece) > 3 and (lang := named_language(piece))]
+    if named:
+        return word, named
+    codes = []
+    while len(pieces) > 1 and pieces[-1] not in _SIDE_NAMES and (lang := tag_language(pieces[-1])):
+        pieces.pop()
+        codes.insert(0, lang)
+    return "-".join(pieces), codes
+
+# %% ../../nbs/text/01b_folders.ipynb #f0ldgue6
+def _guessed_name(form: str, words: list[str]) -> str:  # without its ending
+    "The name that a file was meant to have; '' where it has not as many languages as its form asks for."
+    for i, word in reversed([*enumerate(words)]):
+        rest, langs = _guessed_languages(word)
+        if len(langs) == (2 if form in _PAIR_IN_NAME else 1):
+            return ".".join([*words[:i], rest, *words[i + 1 :], "-".join(langs)])
+    return ""
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld12ad
 def _recorded_language(form: str, file: Path) -> str | None:
@@ -187,6 +231,8 @@ def _recorded_language(form: str, file: Path) -> str | None:
 def _name_advice(form: str, words: list[str], name: Path, file: Path) -> str:
     "What to call a file whose name says no language."
     ending = name.name[len(".".join(words)) :]
+    if guess := _guessed_name(form, words):
+        return f"its name says no language where one is looked for: rename it to {guess}{ending}"
     if form in _PAIR_IN_NAME:
         return f"its name says no language pair: call it {words[0]}.de-en{ending}"
     if lang := _recorded_language(form, file):
