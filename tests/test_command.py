@@ -122,6 +122,25 @@ def test_vectors_without_a_map_are_not_written(tmp_path):
     assert not (tmp_path / "mapped").exists()
 
 
+@pytest.mark.parametrize(
+    "languages, said",
+    [
+        ("en,de", "wiki.de.vec is named as de, .*: give .* order of the files, de,en"),
+        ("German,English", "give two codes, such as de,en"),
+    ],
+)
+def test_languages_of_a_map_are_codes_in_the_order_of_its_files(languages, said, tmp_path):
+    files = [str(tmp_path / name) for name in ("wiki.de.vec", "cc.en.300.vec")]
+    with pytest.raises(SystemExit, match=said):
+        main(["map", *files, "--languages", languages, "--output", str(tmp_path / "mapped")])
+
+
+def test_help_lists_the_methods_of_a_map(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["map", "--help"])
+    assert "orthogonal | whitened | rcsls" in capsys.readouterr().out
+
+
 def test_a_map_is_scored_by_entries_that_it_has_not_seen(tmp_path, capsys):
     generator = torch.Generator().manual_seed(0)
     source = torch.randn(300, 20, generator=generator)

@@ -309,7 +309,7 @@ def test_maps_by_few_entries_are_not_passed_by_what_they_leave_unturned(width, n
     with pytest.warns(
         UserWarning,
         match=f"de: entries for {n} of its words are too few to know .* of width {width} "
-        ".*give more, or try without a dictionary .start='unsupervised'., or with self-learning .*; "
+        ".*give more, or map without a dictionary .in Python also with self_learning=True.*; "
         "its .* unaligned",
     ):
         mapped = map_to(vectors, "en", {"de": entries})
@@ -387,7 +387,7 @@ def test_entries_that_all_hang_together_are_too_few_to_know(loose, of):
     vectors = even(100, 500, noise=0.3)
     chain = [(f"de{i}", f"en{j}") for i in range(400) for j in (i, i + 1)]
     alone = [(f"de{i}", f"en{i}") for i in range(402, 402 + loose)]
-    with pytest.warns(UserWarning, match=f"entries for {of}.*: give more of other words, or try"):
+    with pytest.warns(UserWarning, match=f"entries for {of}.*: give more of other words, or map"):
         report = map_to(vectors, "en", {"de": chain + alone}).reports["de"]
     assert not report.mapped and "too few to know" in report.why
 
@@ -400,7 +400,7 @@ def test_what_is_advised_is_not_what_was_tried():
         (
             pairs_of("de", range(12)),
             {"self_learning": True},
-            "give more entries, or take start='unsupervised', or more words",
+            "give more entries, or map without a dictionary, or more words",
         ),
     ):
         with pytest.warns(UserWarning, match=f"maps from two halves .*: {advice}"):

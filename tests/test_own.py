@@ -301,6 +301,12 @@ def test_sides_that_are_called_source_and_target_are_no_languages(texts):
     assert set(open_folder(texts).not_read) == {"train.src", "train.tgt", "src.txt"}
 
 
+def test_text_under_another_name_can_be_renamed(texts):
+    write(texts / "de.jsonl", '{"content": "Ein Satz."}\n')
+    with pytest.raises(DataError, match="record has content.: rename that of the text, or in Pyth"):
+        open_corpus(str(texts))
+
+
 def test_held_out_files_are_taken_as_they_are(texts):
     as_sides_in_folders(texts)
     corpus = open_corpus(str(texts))

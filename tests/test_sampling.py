@@ -1029,7 +1029,7 @@ def test_a_file_that_is_not_there_is_reported_with_its_neighbours(tmp_path):
         read_pair_counts(tmp_path)
     for content, words in (
         (b"pair,count\nd\xe9-en,3\n", "UTF-8"),
-        ("pair,n\nde-en,3\n", "column='n'"),
+        ("pair,n\nde-en,3\n", "by --column n, in Python column='n'"),
     ):
         with pytest.raises(DataError, match=words):
             read_pair_counts(write(tmp_path / "a.csv", content))

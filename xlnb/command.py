@@ -178,16 +178,30 @@ class Map:
     dictionary: str | None = None  # file, a word and its translation per line; None: unsupervised
     # file of the same form, by which translation is scored; without entries of --dictionary
     test: str | None = None
-    method: str = "orthogonal"  # orthogonal | rcsls | …: of the map at the end
+    method: str = "orthogonal"  # orthogonal | whitened | rcsls: of the map at the end
     limit: int = 200_000  # most frequent words of each file
     seed: int = 0  # of draws
+
+# %% ../nbs/09_command.ipynb #maporder
+_CODE = re.compile("[a-z]{2,3}([-_][A-Za-z0-9]+)*")  # of a language
+
+
+def _check_order(settings: Map, source: str, hub: str):
+    "`ConfigError` where both files have the code of the other one in their names."
+    first, second = (re.split("[._]", Path(path).name) for path in (settings.source, settings.hub))
+    if hub in first and source in second and source not in first and hub not in second:
+        raise ConfigError(
+            f"--languages {settings.languages}: {settings.source} is named as {hub}, and "
+            f"{settings.hub} as {source}: give the codes in the order of the files, {hub},{source}"
+        )
 
 # %% ../nbs/09_command.ipynb #b2282719
 def _map_outputs(settings: Map) -> dict[str, Path]:  # language → file
     "The files that are written, of two languages, none of them a file that is read."
     languages = parse_languages(settings.languages)
-    if len(languages) != 2 or not all(re.fullmatch(r"[\w-]+", lang) for lang in languages):
+    if len(languages) != 2 or not all(map(_CODE.fullmatch, languages)):
         raise ConfigError(f"--languages {settings.languages}: give two codes, such as de,en")
+    _check_order(settings, *languages)
     outputs = {lang: Path(settings.output) / f"{lang}.vec" for lang in languages}
     for output in outputs.values():
         check_output(output, settings.source, settings.hub, settings.dictionary, settings.test)

@@ -509,7 +509,7 @@ def _frequent_pairs(pairs, n, m, words) -> torch.Tensor:
 
 # %% ../nbs/07a_mapping.ipynb #2fcdeaae
 _ADVICE = {
-    "dictionary": "give more entries, or take start='unsupervised'",
+    "dictionary": "give more entries, or map without a dictionary",
     "identical": "give a dictionary, or take start='unsupervised'",
     "unsupervised": "start from a dictionary",
 }
@@ -547,8 +547,8 @@ def _too_few(pairs, width, agreement_text, best) -> str:
     return (
         f"entries for {words} of its words{shared} are too few to know whether they are right, "
         f"with vectors of "
-        f"width {width} ({tried}): give more{' of other words' if shared else ''}, or try without "
-        "a dictionary (start='unsupervised'), or with self-learning (self_learning=True)"
+        f"width {width} ({tried}): give more{' of other words' if shared else ''}, or map without a "
+        "dictionary (in Python also with self_learning=True)"
     )
 
 # %% ../nbs/07a_mapping.ipynb #552bf3c9
@@ -557,8 +557,8 @@ def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
     agreement_text = f"maps by four fifths of the entries translate {agreement:.0%} of the others"
     if unmapped >= least:
         return (
-            f"{agreement_text}, the vectors as they are {unmapped:.0%}: give more entries, or "
-            "method=NearIdentity(1.0)"
+            f"{agreement_text}, the vectors as they are {unmapped:.0%}: give more entries (in "
+            "Python also method=NearIdentity(1.0))"
         )
     best = right_agreement(x, pairs, seed)
     if best < _LEAST_RIGHT_AGREEMENT:

@@ -267,10 +267,10 @@ def _read_rows(path, column):
                 path,
                 1,
             )
-        named = f". Where another column holds the numbers, name it: column={[None, *header][-1]!r}"
+        named = ". Name another column of numbers by --column {0}, in Python column={0!r}"
         raise DataError(
             f"needs columns pair (or src and tgt) and {column}, in a first line; it {columns}"
-            + named * (len(header) > 1),
+            + (named.format(header[-1]) if len(header) > 1 else ""),
             path,
             1,
         )

@@ -381,13 +381,17 @@ def check_language(
     )
 
 # %% ../../nbs/text/01_formats.ipynb #cd5a88c5
+# folders of text have no setting for it
+_OTHER_FIELD = "rename that of the text, or in Python read the file with field=…"
+
+
 def _json_records(path, field) -> Iterator[tuple[int, dict]]:
     for n, line in enumerate(_all_lines(path), 1):
         record = _json(line, path, n) if line else {field: ""}  # counted as an empty document
         if not isinstance(record, dict) or not isinstance(record.get(field), str):
             has = ", ".join(list(record)[:9]) if isinstance(record, dict) else type(record).__name__
             raise DataError(
-                f"no text under {field!r} (the record has {has}): name the field with field=…",
+                f"no text under {field!r} (the record has {has}): {_OTHER_FIELD}",
                 path,
                 n,
             )
@@ -400,7 +404,7 @@ def _parquet_records(path, field) -> Iterator[tuple[int, dict]]:
     with _readable(path), parquet.ParquetFile(path) as table:
         if field not in (names := table.schema_arrow.names):
             raise DataError(
-                f"no column {field!r}, there are {', '.join(names)}: name the column with field=…",
+                f"no column {field!r}, there are {', '.join(names)}: {_OTHER_FIELD}",
                 path,
             )
         columns = {field, *_LANGUAGE_FIELDS}.intersection(names)
