@@ -447,6 +447,11 @@ def no_text(folder):
     write(folder / "notes.csv", "a,b")
 
 
+def only_tests(folder):
+    for lang, text in (("de", GERMAN), ("en", ENGLISH)):
+        write(folder / f"test.{lang}", lines(text))
+
+
 def latin1(folder):
     moses(folder)
     write(folder / "train.de", lines(GERMAN).encode("latin-1"))
@@ -465,6 +470,11 @@ def tiny(folder):
     "write_folder, error, said",
     [
         (empty, DataError, "holds no text to train on: text is read as de.txt"),
+        (
+            only_tests,
+            DataError,
+            "only tests or held-out text, test .test., and no text to train on",
+        ),
         (no_text, DataError, "no text to train on; not read: notes.csv .*as de-en.tsv"),
         (latin1, DataError, "train.de:1: byte .* is not UTF-8 but rather Latin-1"),
         (uneven, DataError, "train.de:499: .*ends after 499 lines, .*train.en has 500"),

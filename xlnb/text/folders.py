@@ -419,8 +419,7 @@ def open_folder(
         else:
             sources.append(source)
     if not any(source.part == "train" for source in sources):
-        why = f"; {unread_files(not_read)}" if not_read else f": {_FORMS_READ}"
-        raise DataError(f"holds no text to train on{why}", path)
+        raise DataError(_why_no_text(sources, not_read), path)
     return Folder(path, sources, not_read, name or path.name)
 
 # %% ../../nbs/text/01b_folders.ipynb #9d5ebe9a
@@ -440,6 +439,18 @@ def unread_files(
     if len(others) > _NAMED:
         sentence += f" and {len(others) - _NAMED:,} more"
     return sentence
+
+# %% ../../nbs/text/01b_folders.ipynb #0n1yt3st
+def _why_no_text(sources: list[Source], not_read: dict[str, str]) -> str:
+    "Why there is nothing to train on in a folder, and what to do."
+    unread = f"; {unread_files(not_read)}" if not_read else ""
+    if not sources:
+        return f"holds no text to train on{unread or f': {_FORMS_READ}'}"
+    names = ", ".join(dict.fromkeys(f"{source.name} ({source.part})" for source in sources))
+    return (
+        f"holds only tests or held-out text, {names}, and no text to train on: put that beside "
+        f"it, as train.de + train.en or de.txt{unread}"
+    )
 
 # %% ../../nbs/text/01b_folders.ipynb #f0ld0021
 def read_text_source(
