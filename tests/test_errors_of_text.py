@@ -7,8 +7,10 @@ from conftest import write
 from test_own import ENGLISH, GERMAN, lines
 
 from xlnb import xlm_e
+from xlnb.base.core import CheckpointError
 from xlnb.command import main
 from xlnb.text import tokens
+from xlnb.text.hub import saved_folder
 from xlnb.text.vocab import train_vocab
 
 
@@ -178,3 +180,11 @@ def test_an_interrupted_preparation_is_not_taken_for_whole(tmp_path, monkeypatch
     settings = xlm_e.resolve(xlm_e.Settings(corpus=str(tmp_path / "text"), langs="de,en"))
     data = xlm_e.RECIPE.prepare(settings)
     assert {*data.store.text} == {"de", "en"} and [*tmp_path.rglob("manifest.json")]
+
+
+def test_a_model_of_nearly_this_name_is_named(tmp_path, monkeypatch):
+    (tmp_path / "multilingual-e5-small").mkdir()
+    monkeypatch.setenv("XLNB_MODELS", str(tmp_path))
+    for name in ("multilingual-e5-smal", str(tmp_path / "multilingual-e5-smal")):
+        with pytest.raises(CheckpointError, match=r"\(nearest: multilingual-e5-small\): give the"):
+            saved_folder(name, "model")

@@ -498,6 +498,9 @@ def test_who_needs_pairs_asks_for_them(texts):
 
 
 def test_what_is_no_corpus(tmp_path):
+    (tmp_path / "my-texts").mkdir()
+    with pytest.raises(ConfigError, match="my-text is not there; nearest in its folder: my-texts"):
+        open_corpus(tmp_path / "my-text")
     with pytest.raises(ConfigError, match="corpus='none' .*, an existing folder or file$"):
         open_corpus(tmp_path.relative_to(tmp_path) / "none")
     with pytest.raises(DataError, match="nowhere: no such folder or file"):

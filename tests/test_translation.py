@@ -379,3 +379,8 @@ def test_options_of_translating_are_those_that_help_lists(tmp_path, capsys):
     with pytest.raises(SystemExit):
         T.translate_stream(["--model", str(tmp_path), "--help"], [], io.StringIO())
     assert "above 1: longer translations" in capsys.readouterr().out
+
+
+def test_languages_of_a_translator_may_have_three_letters():
+    settings = T.resolve(T.Settings(langs="deu,eng", source="deu", target="eng"))
+    assert (settings.source, settings.target) == ("de", "en")

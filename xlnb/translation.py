@@ -31,6 +31,7 @@ from xlnb.base.core import (
     choose,
     derive_seed,
     normalize_text,
+    our_code,
     pair_name,
     parse_languages,
     read_lines,
@@ -207,6 +208,8 @@ class Settings(RunSettings):
 def resolve(settings: Settings) -> Settings:
     "Settings with every `None` filled in; `ConfigError` for invalid ones."
     _check(settings)
+    codes = {name: our_code(getattr(settings, name)) for name in ("source", "target")}
+    settings = replace(settings, **codes)
     refuse_schedules(settings)
     settings = with_vocabulary(settings)
     full = fill_in(settings, **start_shape(settings))
@@ -257,8 +260,8 @@ def _check_languages(settings: Settings):
     if len(langs) < 2:
         raise ConfigError(f"langs={settings.langs!r}: give two languages or more")
     for name in ("source", "target"):
-        choose(name, getattr(settings, name), langs)
-    if settings.source == settings.target:
+        choose(name, our_code(getattr(settings, name)), langs)
+    if our_code(settings.source) == our_code(settings.target):
         raise ConfigError(f"source and target are both {settings.source!r}: give two")
 
 # %% ../nbs/06a_translation.ipynb #6ff8f42c

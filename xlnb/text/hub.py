@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -46,11 +47,21 @@ def local_folder(name) -> Path | None:
     return folder if folder.is_dir() else _in_models(name)
 
 
+def _nearest_folders(name: Path, root: Path | None) -> str:
+    "Names of folders beside a path or in the folder of models that are similar to it; '' for none."
+    names = {}
+    for parent in filter(None, (name.expanduser().parent, root)):
+        if parent.is_dir():
+            names.update((other.name, None) for other in sorted(parent.iterdir()) if other.is_dir())
+    return ", ".join(get_close_matches(name.name, names, n=3))
+
+
 def not_local(name) -> str:
     "Where a model of this name was looked for and is not, as the beginning of a message."
     root = models_root()
     where = "here (XLNB_MODELS is not set)" if root is None else f"here or in XLNB_MODELS={root}"
-    return f"{name} is not a folder {where}"
+    near = _nearest_folders(Path(name), root)
+    return f"{name} is not a folder {where}{near and f' (nearest: {near})'}"
 
 # %% ../../nbs/text/01c_hub.ipynb #hubm0012
 def is_hub_name(name) -> bool:

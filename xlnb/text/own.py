@@ -24,6 +24,7 @@ from xlnb.base.core import (
     parse_languages,
     split_pair,
 )
+from ..base.errors import absent_sentence
 from xlnb.text.catalogue import (
     OWN_TEXT,
     cached_json,
@@ -454,6 +455,8 @@ def check_corpus(
     with suppress(OSError):
         if corpus and Path(corpus).expanduser().exists():
             return corpus
+    if "/" in corpus:
+        raise ConfigError(f"corpus={corpus!r}: {absent_sentence(Path(corpus).expanduser())}")
     return choose("corpus", corpus, _ALLOWED)
 
 # %% ../../nbs/text/06a_own.ipynb #ff33609e
