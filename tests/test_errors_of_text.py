@@ -67,7 +67,7 @@ def few_lines(folder):
 
 FOLDERS = {
     empty: "holds no text to train on: text is read as de.txt",
-    no_text: "holds no text to train on; table.csv: no form that is read: write it with tabs",
+    no_text: "holds no text to train on; not read: table.csv .no form that is read: write it with tabs",
     another_encoding: "train.de:1: .* is not UTF-8 but rather Latin-1 .*: convert the file first",
     unequal: "train.de:497: this file ends after 497 lines, .* has 500: aligned files match",
     one_language: "has no text of en.*; it has de",
