@@ -484,6 +484,11 @@ def test_a_setting_out_of_range_is_refused(name, value):
         replace(CONFIG, **{name: value})
 
 
+def test_a_run_may_have_no_checkpoint_on_the_way():
+    never = float("inf")
+    assert replace(CONFIG, checkpoint_minutes=never).checkpoint_minutes == never
+
+
 def test_copies_of_a_checkpoint_are_neither_resumed_from_nor_deleted(tmp_path):
     small = replace(CONFIG, steps=2)
     train(Table(), Batches(), small, tmp_path)

@@ -81,8 +81,9 @@ class TrainingConfig:
             learning_rate=self.learning_rate,
             eps=self.eps,
             weight_decay=self.weight_decay,
-            checkpoint_minutes=self.checkpoint_minutes,
         )
+        if self.checkpoint_minutes < 0:
+            raise ConfigError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
         for name in ("clip_norm", "max_minutes"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)} is not above 0")
