@@ -1540,12 +1540,11 @@ def load(
     with refusing_damage(
         lambda why: f"{folder} holds no model that loads ({why}): write or download it again"
     ):
-        return _load_all(
-            folder, model_class, config or model_class.config_class.from_pretrained(folder)
-        )
+        stored = model_class.config_class.from_pretrained(folder)
+        return _load_all(folder, model_class, stored, config or stored)
 
 # %% ../../nbs/encoder/00a_encoder.ipynb #ac3e3fdd
-def _load_all(folder, model_class, config):
+def _load_all(folder, model_class, stored, config):  # stored: the configuration in the folder
     "The model, if names and shapes of its weights are those of the folder."
     with torch.device("meta"):
         model = model_class(copy.deepcopy(config))
@@ -1567,7 +1566,7 @@ def _load_all(folder, model_class, config):
         raise CheckpointError(
             f"{folder} does not fit {model_class.__name__}:\n  " + "\n  ".join(wrong[:4]) + more
         )
-    _check_same_architecture(folder, model_class.config_class.from_pretrained(folder), config)
+    _check_same_architecture(folder, stored, config)
     return model_class.from_pretrained(folder, config=config)
 
 # %% ../../nbs/encoder/00a_encoder.ipynb #1248baf1
